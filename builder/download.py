@@ -1,0 +1,161 @@
+"""Downloads that end whole and right, or not at all.
+
+A file arrives in ``<sha256>.part``, is resumed after a break, and becomes
+``<sha256>/<name>`` only when length and digest are the pinned ones.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import requests
+import stamina
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from builder import index
+from builder.errors import IdentityError, ToolError
+from builder.store import file_sha256, lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.context import Context
+    from builder.pin import Artifact
+
+_CHUNK: Final = 1 << 20
+_TIMEOUT: Final = (15, 60)
+_RETRY_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class _AgainError(Exception):
+    """A failure that another try may mend."""
+
+
+def cached(context: Context, artifact: Artifact) -> Path | None:
+    """The file if it is in the cache."""
+    path = context.cache / "downloads" / artifact.sha256 / artifact.file
+    return path if path.is_file() and path.stat().st_size == artifact.size else None
+
+
+def fetch(context: Context, artifact: Artifact) -> Path:
+    """The pinned file, from the cache or the index.
+
+    Raises:
+        IdentityError: it cannot be had, or its bytes are not the pinned ones.
+        ToolError: the disk has no room for it.
+    """
+    home = context.cache_dir("downloads")
+    with lock(context, f"download-{artifact.sha256[:32]}"):
+        found = cached(context, artifact)
+        if found is not None:
+            return found
+        if context.offline:
+            raise IdentityError(
+                f"{artifact.file} is not in the cache and --offline forbids fetching it",
+                fix="run once without --offline",
+            )
+        if shutil.disk_usage(home).free < artifact.size + (64 << 20):
+            raise ToolError(
+                f"no room for {artifact.file} ({artifact.size / 1e6:.0f} MB) in {home}",
+                fix="free some space, or set SM86_CACHE to another disk",
+            )
+        part = home / f"{artifact.sha256}.part"
+        where = index.locate(artifact, index.settings())
+        if isinstance(where, Path):
+            shutil.copyfile(where, part)
+        else:
+            context.say(f"downloading {artifact.file}")
+            _receive(context, where, artifact, part)
+        actual = file_sha256(part)
+        if actual != artifact.sha256:
+            part.unlink()
+            raise IdentityError(
+                f"{artifact.file}: sha256 is {actual}, pinned is {artifact.sha256}",
+                fix="the index serves another file than the pinned one; do not use it",
+            )
+        target = home / artifact.sha256 / artifact.file
+        target.parent.mkdir(exist_ok=True)
+        part.replace(target)
+        return target
+
+
+def _receive(context: Context, url: str, artifact: Artifact, part: Path) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    show = context.console.is_terminal and context.verbosity >= 0
+    try:
+        with Progress(*columns, console=context.console, disable=not show, transient=True) as bar:
+            task = bar.add_task(artifact.file[:40], total=artifact.size)
+            for attempt in stamina.retry_context(on=_AgainError, attempts=6, timeout=300):
+                with attempt:
+                    for size in _resume(url, artifact, part):
+                        bar.update(task, completed=size)
+    except _AgainError as error:
+        raise IdentityError(
+            f"{artifact.file}: {error}", fix="run again: what has arrived is kept"
+        ) from error
+
+
+def _resume(url: str, artifact: Artifact, part: Path) -> Iterator[int]:
+    """Yield the size reached after each chunk."""
+    have = part.stat().st_size if part.exists() else 0
+    if have > artifact.size:
+        part.unlink()
+        have = 0
+    if have == artifact.size:
+        yield have
+        return
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+            if answer.status_code in _RETRY_STATUS:
+                msg = f"the index answers {answer.status_code} {answer.reason}"
+                raise _AgainError(msg)
+            if answer.status_code == 416:
+                part.unlink(missing_ok=True)
+                msg = "the index refuses to resume"
+                raise _AgainError(msg)
+            if answer.status_code not in {200, 206}:
+                raise IdentityError(
+                    f"{artifact.file}: the index answers {answer.status_code} {answer.reason}",
+                    fix="check the index settings (PIP_INDEX_URL)",
+                )
+            resumed = answer.status_code == 206
+            have = have if resumed else 0
+            with part.open("ab" if resumed else "wb") as file:
+                for chunk in answer.iter_content(_CHUNK):
+                    file.write(chunk)
+                    have += len(chunk)
+                    if have > artifact.size:
+                        break
+                    yield have
+    except (requests.RequestException, OSError) as error:
+        if isinstance(error, OSError) and error.errno == 28:
+            raise ToolError(
+                f"the disk filled up while writing {part}", fix="free some space"
+            ) from error
+        msg = f"the connection broke after {have} of {artifact.size} bytes ({type(error).__name__})"
+        raise _AgainError(msg) from error
+    if have != artifact.size:
+        if have > artifact.size:
+            part.unlink(missing_ok=True)
+            raise IdentityError(
+                f"{artifact.file}: longer than the pinned {artifact.size} bytes",
+                fix="the index serves another file than the pinned one; do not use it",
+            )
+        msg = f"only {have} of {artifact.size} bytes came"
+        raise _AgainError(msg)

@@ -1,0 +1,152 @@
+"""The one place that starts other programs.
+
+A program gets an explicit environment, no standard input, its own process group (killed
+as a whole on a time limit or an interrupt) and, if asked, a log file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.errors import BuilderError, TimeLimitError, ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a program ended.
+
+    Attributes:
+        args: the command line.
+        code: exit status; negative for a signal.
+        out: standard output.
+        err: standard error.
+        seconds: wall-clock time.
+    """
+
+    args: tuple[str, ...]
+    code: int
+    out: bytes
+    err: bytes
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """Standard output, decoded and stripped."""
+        return self.out.decode("utf-8", "replace").strip()
+
+    @property
+    def last_words(self) -> str:
+        """The last line that the program wrote, standard error first."""
+        for stream in (self.err, self.out):
+            lines = [
+                line for line in stream.decode("utf-8", "replace").splitlines() if line.strip()
+            ]
+            if lines:
+                return lines[-1].strip()
+        return f"exit status {self.code}"
+
+
+class ProgramError(BuilderError):
+    """A program ended with a failure; carries what it printed."""
+
+    exit_code = 1
+
+    def __init__(self, done: Done) -> None:
+        super().__init__(f"{shlex.join(done.args[:4])} failed ({done.code}): {done.last_words}")
+        self.done = done
+
+
+def which(program: str, *, package: str) -> str:
+    """The path of a program.
+
+    Raises:
+        ToolError: it is not on PATH; the text names the package that brings it.
+    """
+    found = shutil.which(program)
+    if found is None:
+        raise ToolError(f"{program} is not on PATH", fix=f"install it: apt-get install {package}")
+    return found
+
+
+def run(
+    args: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+    log: Path | None = None,
+) -> Done:
+    """Run a program to its end.
+
+    Args:
+        args: program and arguments; never passed through a shell.
+        cwd: folder to run in.
+        env: the whole environment; the caller's own if None.
+        stdin: bytes for standard input; closed if None.
+        timeout: seconds after which the program and its children are killed.
+        check: raise on a non-zero exit status.
+        log: file that receives command line and output.
+
+    Raises:
+        ToolError: the program does not exist.
+        TimeLimitError: it ran past its limit.
+        ProgramError: it failed and `check` is true.
+    """
+    words = tuple(str(arg) for arg in args)
+    started = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=dict(env) if env is not None else None,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and not cwd.is_dir():
+            raise
+        msg = f"{words[0]} is not on PATH"
+        raise ToolError(msg, fix="install it, or run 'sm86 doctor'") from error
+    try:
+        out, err = process.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        _kill(process)
+        msg = f"{words[0]} ran longer than {timeout:.0f} s"
+        raise TimeLimitError(msg, fix="see the log, or raise the limit") from error
+    except BaseException:
+        _kill(process)
+        raise
+    done = Done(words, process.returncode, out, err, time.monotonic() - started)
+    if log is not None:
+        with log.open("ab") as file:
+            file.write(f"$ {shlex.join(words)}\n".encode() + out + err)
+            file.write(f"# exit {done.code} after {done.seconds:.1f} s\n".encode())
+    if check and done.code != 0:
+        raise ProgramError(done)
+    return done
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process group: ask first, then insist; reap it."""
+    for how, wait in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=wait)
+            return

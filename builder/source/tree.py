@@ -1,0 +1,93 @@
+"""A folder as a git tree, byte for byte.
+
+Files are hashed without filters and put into the index by us, so upstream's ignore files
+lose nothing, attributes convert nothing, and a nested ``.git`` is never followed.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.errors import IdentityError
+from builder.git import Git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def walk(folder: Path, *, skip: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
+    """Every file and link below a folder as (relative POSIX path, path), sorted.
+
+    Args:
+        folder: where to look; ``.git`` entries are passed over at every level.
+        skip: shell patterns of relative paths to leave out.
+
+    Raises:
+        IdentityError: a name that git cannot hold, or something that is no file.
+    """
+    found: list[tuple[str, Path]] = []
+    for base, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(base) / name).is_symlink()]
+        folders[:] = [name for name in folders if name != ".git" and name not in links]
+        for name in [*files, *links]:
+            if name == ".git":
+                continue
+            path = Path(base) / name
+            relative = path.relative_to(folder).as_posix()
+            if any(fnmatchcase(relative, pattern) for pattern in skip):
+                continue
+            if "\n" in relative:
+                raise IdentityError(f"{relative!r}: a line break in a file name", fix="rename it")
+            if not path.is_symlink() and not path.is_file():
+                raise IdentityError(f"{relative}: neither a file nor a link", fix="remove it")
+            found.append((relative, path))
+    yield from sorted(found, key=lambda item: os.fsencode(item[0]))
+
+
+def write_tree(git: Git, folder: Path, *, skip: Sequence[str] = ()) -> str:
+    """Store a folder in a repository and return the id of its tree."""
+    entries = list(walk(folder, skip=skip))
+    plain = [(name, path) for name, path in entries if not path.is_symlink()]
+    paths = b"".join(os.fsencode(path.absolute()) + b"\n" for _, path in plain)
+    ids = git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=paths).text.split()
+    lines: list[bytes] = []
+    for (name, path), blob in zip(plain, ids, strict=True):
+        mode = "100755" if path.stat().st_mode & 0o100 else "100644"
+        lines.append(f"{mode} {blob}\t".encode() + os.fsencode(name))
+    for name, path in entries:
+        if path.is_symlink():
+            target = os.fsencode(path.readlink())
+            blob = git("hash-object", "-w", "--no-filters", "--stdin", stdin=target).text
+            lines.append(f"120000 {blob}\t".encode() + os.fsencode(name))
+    index = {"GIT_INDEX_FILE": str(git.dir / "import.index")}
+    try:
+        git("update-index", "-z", "--index-info", stdin=b"\0".join(lines) + b"\0", env=index)
+        return git("write-tree", env=index).text
+    finally:
+        (git.dir / "import.index").unlink(missing_ok=True)
+
+
+def export(git: Git, treeish: str, folder: Path, *, only: str = "") -> None:
+    """Write a tree's files into a folder that exists, byte for byte.
+
+    Args:
+        git: the repository.
+        treeish: commit or tree.
+        folder: where to write.
+        only: a path inside the tree to which to limit it.
+    """
+    index = git.dir / f"export.{os.getpid()}.index"
+    env = {"GIT_INDEX_FILE": str(index)}
+    work = Git(git.dir, folder)
+    try:
+        work("read-tree", treeish, env=env)
+        if only:
+            names = work("ls-files", "-z", "--", only, env=env).out
+            work("checkout-index", "--force", "-z", "--stdin", stdin=names, env=env)
+        else:
+            work("checkout-index", "--force", "--all", env=env)
+    finally:
+        index.unlink(missing_ok=True)

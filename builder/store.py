@@ -1,0 +1,146 @@
+"""A content-keyed store of stage results that a kill at any moment cannot half-break.
+
+An entry is a folder ``<stage>/<key>`` holding the stage's files and ``<stage>.json``. It is
+made in a temporary folder beside it and renamed when complete, under a lock that belongs
+to the key; so an entry that exists is whole, and two processes never make the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from builder.context import Context
+
+
+class StageResult(BaseModel):
+    """What every stage writes beside its output as ``<stage>.json``.
+
+    Attributes:
+        schema_version: version of this file's shape.
+        stage: the stage's name.
+        key: digest of everything that the output was made from.
+        seconds: how long the stage took.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = 1
+    stage: str
+    key: str
+    seconds: float = 0.0
+
+
+R = TypeVar("R", bound=StageResult)
+
+
+def canonical(value: Any) -> bytes:
+    """A value as JSON that is the same bytes for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 (hex) of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A temporary path beside `target` that becomes it when the block ends without error."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    os.close(handle)
+    temporary = target.parent / name
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomic(target: Path, content: bytes | str) -> None:
+    """Write a file so that it is either the old one or the whole new one."""
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def lock(context: Context, name: str) -> FileLock:
+    """The lock of that name in this cache; waits for whoever holds it."""
+    return FileLock(context.cache_dir("locks") / f"{name}.lock")
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder, also one with read-only members; missing is fine."""
+    if not path.exists():
+        return
+    doomed = path
+    if not path.name.startswith("."):  # leave the name at once: nobody may take it for whole
+        doomed = path.with_name(f".{path.name}.{os.getpid()}.doomed")
+        path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def stage(
+    context: Context, name: str, *, key: str, result: type[R], make: Callable[[Path], R]
+) -> tuple[Path, R]:
+    """The entry of a stage, made now if it is not there.
+
+    Args:
+        context: paths and settings.
+        name: the stage's name.
+        key: digest of all inputs; the same key always means the same output.
+        result: model of ``<stage>.json``.
+        make: fills an empty folder and returns the result.
+
+    Returns:
+        The entry's folder and its result.
+    """
+    home = context.cache_dir(name)
+    entry, note = home / key, f"{name}.json"
+    with lock(context, f"{name}-{key[:32]}"):
+        with contextlib.suppress(FileNotFoundError, ValidationError):
+            found = result.model_validate_json((entry / note).read_bytes())
+            if found.key == key:
+                os.utime(entry)
+                context.say(f"{name}: reused {key[:12]}", level=1)
+                return entry, found
+        remove_tree(entry)
+        _sweep(home, key)
+        work = home / f".{key}.{os.getpid()}.part"
+        work.mkdir()
+        try:
+            started = time.monotonic()
+            made = make(work).model_copy(update={"seconds": time.monotonic() - started})
+            (work / note).write_text(made.model_dump_json(indent=1) + "\n")
+            work.rename(entry)
+        finally:
+            remove_tree(work)
+        return entry, made
+
+
+def _sweep(home: Path, key: str) -> None:
+    """Remove what killed runs of this very key left; the caller holds the key's lock."""
+    for left in home.glob(f".{key}.*"):
+        shutil.rmtree(left, ignore_errors=True)
