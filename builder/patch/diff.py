@@ -1,0 +1,310 @@
+"""Reading unified and git diffs as bytes, strictly.
+
+`unidiff` reports on patches and git applies them; neither keeps blob ids, modes and exact
+bytes together, which is what checking a patch against a tree needs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from builder.errors import PatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)")
+_INDEX: Final = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d{6}))?$")
+_ESCAPES: Final = {
+    ord(key): ord(value) for key, value in zip('abtnvfr"\\', '\a\b\t\n\v\f\r"\\', strict=True)
+}
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One hunk; line numbers count from 1.
+
+    Attributes:
+        number: its place in the file, from 1.
+        old_start: first line on the old side (0 for an empty side).
+        new_start: first line on the new side.
+        old: lines of the old side, with their endings.
+        new: lines of the new side, with their endings.
+        heading: text behind the second ``@@``.
+    """
+
+    number: int
+    old_start: int
+    new_start: int
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+    heading: str
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """What a patch does to one file.
+
+    Attributes:
+        old: path before, None if the file is made.
+        new: path after, None if the file is removed.
+        old_mode: mode before, as git writes it (``100644``), if stated.
+        new_mode: mode after, if stated.
+        old_blob: id of the content before, possibly shortened, if stated.
+        new_blob: id of the content after.
+        moved: the patch says that it renames or copies.
+        binary: content is a git binary patch.
+        hunks: the text hunks.
+    """
+
+    old: str | None = None
+    new: str | None = None
+    old_mode: str = ""
+    new_mode: str = ""
+    old_blob: str = ""
+    new_blob: str = ""
+    moved: str = ""
+    binary: bool = False
+    hunks: tuple[Hunk, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The path after, or before if the file is removed."""
+        return self.new or self.old or ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changes."""
+        made = self.old is None or self.new is None
+        mode = bool(self.old_mode and self.new_mode and self.old_mode != self.new_mode)
+        return not (self.hunks or self.binary or self.moved or mode or made)
+
+
+def unquote(name: bytes) -> str:
+    """A path as git writes it, with or without C quoting, as text (undecodable bytes escaped)."""
+    if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
+        return name.decode("utf-8", "surrogateescape")
+    out = bytearray()
+    body = name[1:-1]
+    at = 0
+    while at < len(body):
+        if body[at] != 0x5C:
+            out.append(body[at])
+            at += 1
+        elif body[at + 1 : at + 4].isdigit():
+            out.append(int(body[at + 1 : at + 4], 8) & 0xFF)
+            at += 4
+        else:
+            out.append(_ESCAPES.get(body[at + 1], body[at + 1]) if at + 1 < len(body) else 0x5C)
+            at += 2
+    return out.decode("utf-8", "surrogateescape")
+
+
+def _path(words: bytes) -> str | None:
+    """The path of a ``---`` or ``+++`` line, without ``a/`` or ``b/`` and any time stamp."""
+    name = words.rstrip(b"\r\n")
+    name = name[: name.rindex(b'"') + 1] if name.startswith(b'"') else name.split(b"\t", 1)[0]
+    text = unquote(name)
+    return None if text == "/dev/null" else _strip(text)
+
+
+def _strip(text: str) -> str:
+    head, slash, rest = text.partition("/")
+    return rest if slash and head else text
+
+
+class _Reader:
+    """Lines with a position; errors name the line of the patch file."""
+
+    def __init__(self, content: bytes, name: str, first: int) -> None:
+        # not bytes.splitlines: that splits at a lone carriage return too, which is content
+        self.lines = re.findall(rb"[^\n]*\n|[^\n]+", content)
+        self.name, self.first, self.at = name, first, 0
+
+    def peek(self) -> bytes | None:
+        return self.lines[self.at] if self.at < len(self.lines) else None
+
+    def fail(self, why: str) -> PatchError:
+        return PatchError(
+            f"{self.name}:{self.first + self.at}: corrupt patch: {why}",
+            fix="make it again with 'git format-patch' or 'sm86 patch export'",
+        )
+
+
+def read(content: bytes, *, name: str, first_line: int = 1) -> list[FileDiff]:
+    """Every file section of a diff.
+
+    Args:
+        content: the diff; text before and behind its sections is passed over.
+        name: name of the patch file, for errors.
+        first_line: line of the patch file where `content` begins.
+
+    Raises:
+        PatchError: the diff is cut, damaged, names a path outside the tree, or holds a binary
+            change without its data.
+    """
+    reader = _Reader(content, name, first_line)
+    found: list[FileDiff] = []
+    while (line := reader.peek()) is not None:
+        if line.startswith(b"diff --git "):
+            found.append(_git_section(reader))
+        elif line.startswith(b"--- ") and _next_is_plus(reader):
+            found.append(_body(reader, FileDiff()))
+        elif line.startswith((b"@@ -", b"rename from ", b"GIT binary patch")):
+            raise reader.fail("a change without a file name before it")
+        else:
+            reader.at += 1
+    for item in found:
+        for path in (item.old, item.new):
+            if path is not None:
+                _inside(path, name)
+    return found
+
+
+def _next_is_plus(reader: _Reader) -> bool:
+    after = reader.lines[reader.at + 1] if reader.at + 1 < len(reader.lines) else b""
+    return after.startswith(b"+++ ")
+
+
+def _inside(path: str, name: str) -> None:
+    parts = path.split("/")
+    if (
+        path.startswith("/")
+        or ".." in parts
+        or not path
+        or ".git" in (part.lower() for part in parts)
+    ):
+        raise PatchError(
+            f"{name}: names {path!r}, which is outside the tree", fix="do not apply this patch"
+        )
+
+
+def _git_section(reader: _Reader) -> FileDiff:
+    header = reader.lines[reader.at].rstrip(b"\r\n")
+    both = _same_name(header[len(b"diff --git ") :])
+    item = FileDiff(old=both, new=both)
+    reader.at += 1
+    while (line := reader.peek()) is not None:
+        text = line.rstrip(b"\r\n")
+        if (found := _INDEX.match(text)) is not None:
+            item = replace(item, old_blob=found[1].decode(), new_blob=found[2].decode())
+            if found[3]:
+                item = replace(item, old_mode=found[3].decode(), new_mode=found[3].decode())
+        elif text.startswith(b"old mode "):
+            item = replace(item, old_mode=text[9:].decode())
+        elif text.startswith(b"new mode "):
+            item = replace(item, new_mode=text[9:].decode())
+        elif text.startswith(b"new file mode "):
+            item = replace(item, old=None, new_mode=text[14:].decode())
+        elif text.startswith(b"deleted file mode "):
+            item = replace(item, new=None, old_mode=text[18:].decode())
+        elif text.startswith((b"rename from ", b"copy from ")):
+            word, _, rest = text.partition(b" from ")
+            item = replace(item, old=unquote(rest), moved=word.decode())
+        elif text.startswith((b"rename to ", b"copy to ")):
+            item = replace(item, new=unquote(text.partition(b" to ")[2]))
+        elif not text.startswith((b"similarity index ", b"dissimilarity index ")):
+            break
+        reader.at += 1
+    line = reader.peek() or b""
+    if line.startswith(b"Binary files "):
+        raise reader.fail("a binary change without its data (use 'git format-patch --binary')")
+    if line.startswith(b"GIT binary patch"):
+        _skip_binary(reader)
+        return replace(item, binary=True)
+    if line.startswith(b"--- ") and _next_is_plus(reader):
+        return _body(reader, item)
+    if item.old is None and item.new is None:
+        raise reader.fail("a file section without names")
+    return item
+
+
+def _same_name(rest: bytes) -> str | None:
+    """The one name in ``a/x b/x``; None if there are two."""
+    if rest.startswith(b'"'):
+        end = rest.find(b'" ', 1)
+        first, second = rest[: end + 1], rest[end + 2 :]
+    else:
+        middle = len(rest) // 2
+        first, second = rest[:middle], rest[middle + 1 :]
+    old, new = _strip(unquote(first)), _strip(unquote(second))
+    return old if old == new else None
+
+
+def _skip_binary(reader: _Reader) -> None:
+    reader.at += 1
+    blocks = 0
+    while (line := reader.peek()) is not None and line.startswith((b"literal ", b"delta ")):
+        blocks += 1
+        reader.at += 1
+        while (line := reader.peek()) is not None and line.strip():
+            if not re.fullmatch(rb"[A-Za-z][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]+", line.strip()):
+                raise reader.fail("damaged binary data")
+            reader.at += 1
+        if line is None:
+            raise reader.fail("binary data is cut off")
+        reader.at += 1
+    if not blocks:
+        raise reader.fail("binary data is missing")
+
+
+def _body(reader: _Reader, item: FileDiff) -> FileDiff:
+    old, new = _path(reader.lines[reader.at][4:]), _path(reader.lines[reader.at + 1][4:])
+    reader.at += 2
+    if item.moved:
+        old, new = item.old, item.new
+    hunks = tuple(_hunks(reader))
+    if not hunks:
+        raise reader.fail("a file header without a hunk")
+    return replace(item, old=old, new=new, hunks=hunks)
+
+
+def _hunks(reader: _Reader) -> Iterator[Hunk]:
+    number = 0
+    while (line := reader.peek()) is not None and line.startswith(b"@@ "):
+        found = _HUNK.match(line)
+        if found is None:
+            raise reader.fail("a hunk header that cannot be read")
+        number += 1
+        reader.at += 1
+        left = int(found[2] or 1)
+        right = int(found[4] or 1)
+        old, new = _sides(reader, left, right)
+        heading = found[5].strip().decode("utf-8", "replace")
+        yield Hunk(number, int(found[1]), int(found[3]), tuple(old), tuple(new), heading)
+
+
+def _sides(reader: _Reader, left: int, right: int) -> tuple[list[bytes], list[bytes]]:
+    old: list[bytes] = []
+    new: list[bytes] = []
+    last: tuple[list[bytes], ...] = ()
+    while len(old) < left or len(new) < right or (reader.peek() or b"").startswith(b"\\"):
+        line = reader.peek()
+        if line is None:
+            raise reader.fail("the patch ends inside a hunk")
+        sign, rest = line[:1], line[1:]
+        if line == b"\n":  # an empty context line whose blank a mailer cut
+            sign, rest = b" ", b"\n"
+        if sign == b"\\":
+            for side in last:
+                side[-1] = side[-1].removesuffix(b"\n")
+            last = ()
+        elif sign == b" ":
+            last = (old, new)
+        elif sign == b"-":
+            last = (old,)
+        elif sign == b"+":
+            last = (new,)
+        else:
+            raise reader.fail("a hunk line that begins with none of ' ', '+', '-'")
+        if sign != b"\\":
+            if not rest.endswith(b"\n"):
+                raise reader.fail("the patch ends inside a line")
+            for side in last:
+                side.append(rest)
+        reader.at += 1
+    if len(old) > left or len(new) > right:
+        raise reader.fail("a hunk with more lines than its header says")
+    return old, new
