@@ -96,8 +96,8 @@ class Arch:
         version is compiled by the driver (CUDA C++ Programming Guide, "Application
         compatibility").
         """
-        if code.specific:
-            return code.number == self.number and not code.ptx
+        if code.suffix:
+            return False  # an Arch here never has features of one chip or family
         if code.ptx:
             return code.number <= self.number
         return code.number // 10 == self.major and code.number <= self.number
@@ -113,15 +113,15 @@ class Code:
     Attributes:
         number: compute capability times ten.
         ptx: it is PTX and not a cubin.
-        specific: it uses features of one chip (``a``) or one family (``f``).
+        suffix: ``a`` if it uses features of one chip, ``f`` of one family, else empty.
     """
 
     number: int
     ptx: bool = False
-    specific: bool = False
+    suffix: str = ""
 
     def __str__(self) -> str:
-        return f"{'compute' if self.ptx else 'sm'}_{self.number}{'a' if self.specific else ''}"
+        return f"{'compute' if self.ptx else 'sm'}_{self.number}{self.suffix}"
 
 
 def _refuse(text: str, why: str, hint: str = "sm_86") -> UsageError:

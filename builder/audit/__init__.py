@@ -1,0 +1,1 @@
+"""Checking that a wheel is what its label says."""

@@ -1,0 +1,1 @@
+"""What differs from one engine to the next, behind one Protocol."""

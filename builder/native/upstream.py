@@ -1,0 +1,185 @@
+"""The native layer from upstream's official wheel of the same commit."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from builder.download import fetch
+from builder.errors import CompileError, IdentityError
+from builder.native import fatbin
+from builder.native.elf import is_elf
+from builder.store import StageResult, digest, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.arch import Arch
+    from builder.context import Context
+    from builder.engines.base import Engine
+    from builder.git import Git
+    from builder.patch import PatchResult
+    from builder.pin import Pin
+    from builder.source import SourceResult
+
+_SCHEMA: Final = 1
+
+
+class Extra(BaseModel):
+    """A wheel member that the source tree does not have.
+
+    Attributes:
+        name: wheel member.
+        sha256: its digest.
+        size: bytes.
+        origin: where it comes from, in words.
+        archs: bytes of GPU code by architecture; empty for what holds none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    sha256: str
+    size: int
+    origin: str
+    archs: dict[str, int] = {}
+
+
+class NativeResult(StageResult):
+    """What the native stage found.
+
+    Attributes:
+        mode: how the layer was made.
+        wheel: file name of the official wheel.
+        wheel_sha256: its digest.
+        equal: files of the source tree that the wheel holds byte for byte.
+        python_equal: those of them that are Python files.
+        extras: kept members that the source tree does not have.
+        dropped: members left out.
+        dropped_size: bytes of those.
+    """
+
+    mode: str
+    wheel: str
+    wheel_sha256: str
+    equal: int
+    python_equal: int
+    extras: tuple[Extra, ...]
+    dropped: tuple[str, ...]
+    dropped_size: int
+
+
+def take_upstream(
+    context: Context, pin: Pin, engine: Engine, *, source: tuple[Git, SourceResult], arch: Arch
+) -> tuple[Path, NativeResult]:
+    """Fetch the official wheel and check it against the source.
+
+    Returns:
+        The wheel's path and the stage's result.
+
+    Raises:
+        IdentityError: a file of the source tree has other bytes in the wheel, or lacks there.
+    """
+    git, found = source
+    wheel = fetch(context, pin.wheel)
+    drops = [pattern for drop in pin.drop for pattern in drop.files]
+    key = digest(
+        {
+            "schema": _SCHEMA,
+            "wheel": pin.wheel.sha256,
+            "tree": found.package_tree,
+            "dirty": found.strength,
+            "drop": drops,
+            "arch": arch.name,
+        }
+    )
+
+    def make(_work: Path) -> NativeResult:
+        context.say(f"checking {pin.wheel.file} against the source")
+        blobs = _blobs(git, found, engine.package)
+        equal = python_equal = dropped_size = 0
+        extras: list[Extra] = []
+        dropped: list[str] = []
+        with zipfile.ZipFile(wheel) as archive:
+            infos = [info for info in archive.infolist() if ".dist-info/" not in info.filename]
+            for info in infos:
+                name = info.filename
+                if any(fnmatchcase(name, pattern) for pattern in drops):
+                    dropped.append(name)
+                    dropped_size += info.file_size
+                    continue
+                data = archive.read(info)
+                if name in blobs:
+                    if blobs.pop(name) != git_blob(data) and found.strength != "dirty":
+                        raise IdentityError(
+                            f"{name} in {pin.wheel.file} is not the source's",
+                            fix="the wheel is of another commit: correct the pin",
+                        )
+                    equal += 1
+                    python_equal += name.endswith(".py")
+                elif name != engine.version_member:
+                    extras.append(_extra(name, data, engine))
+        lost = sorted(name for name in blobs if name.endswith(".py"))
+        if lost and found.strength != "dirty":
+            raise IdentityError(
+                f"{pin.wheel.file} lacks {lost[0]} of the source ({len(lost)} in all)",
+                fix="the wheel is of another commit: correct the pin",
+            )
+        idle = [pattern for pattern in drops if not any(fnmatchcase(n, pattern) for n in dropped)]
+        if idle:
+            raise IdentityError(
+                f"recipe drops {idle[0]!r}, which {pin.wheel.file} does not hold",
+                fix="remove it from 'drop'",
+            )
+        return NativeResult(
+            stage="native", key=key, mode="upstream", wheel=pin.wheel.file,
+            wheel_sha256=pin.wheel.sha256, equal=equal, python_equal=python_equal,
+            extras=tuple(extras), dropped=tuple(dropped), dropped_size=dropped_size,
+        )  # fmt: skip
+
+    return wheel, stage(context, "native", key=key, result=NativeResult, make=make)[1]
+
+
+def refuse_native_patches(patched: PatchResult, engine: Engine) -> None:
+    """A patch that changes compiled sources cannot be served by upstream's modules.
+
+    Raises:
+        CompileError: the series holds such a patch.
+    """
+    for record in patched.patches:
+        touched = [change.path for change in record.files if engine.is_native(change.path)]
+        if touched:
+            raise CompileError(
+                f"{record.id} changes {touched[0]}, which upstream's modules do not have",
+                fix="leave the patch out of the recipe: compiling is not part of this version",
+            )
+
+
+def git_blob(data: bytes) -> str:
+    """The id that git gives to these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _blobs(git: Git, found: SourceResult, package: str) -> dict[str, str]:
+    listing = git("ls-tree", "-r", "-z", found.package_tree).out.decode("utf-8", "surrogateescape")
+    blobs: dict[str, str] = {}
+    for record in listing.split("\0"):
+        if record:
+            meta, _, path = record.partition("\t")
+            blobs[f"{package}/{path}"] = meta.split(" ")[2]
+    return blobs
+
+
+def _extra(name: str, data: bytes, engine: Engine) -> Extra:
+    archs: dict[str, int] = {}
+    if is_elf(data):
+        totals = fatbin.read(data).totals()
+        archs = {str(code): size for code, (_, size) in totals.items()}
+    return Extra(
+        name=name, sha256=hashlib.sha256(data).hexdigest(), size=len(data),
+        origin=engine.origin(name), archs=archs,
+    )  # fmt: skip

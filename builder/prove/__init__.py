@@ -1,0 +1,1 @@
+"""Proofs: red without a patch, green with it."""

@@ -1,0 +1,167 @@
+"""Wheels as zip files, written so that the same inputs give the same bytes.
+
+Members that do not change are copied as compressed streams; everything else (order, times,
+modes, flags) is fixed. The standard library's writer can copy no streams.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from builder.errors import AuditError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+_LOCAL: Final = struct.Struct("<4s5H3I2H")
+_CENTRAL: Final = struct.Struct("<4s6H3I5H2I")
+_END: Final = struct.Struct("<4s4H2IH")
+_LEVEL: Final = 6
+_UTF8: Final = 0x800
+_LIMIT: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file of a wheel, compressed.
+
+    Attributes:
+        name: path in the wheel.
+        executable: whether it may be run.
+        method: zip's compression method (0 stored, 8 deflate).
+        crc: CRC-32 of the content.
+        size: bytes of the content.
+        packed: bytes of the stream.
+        stream: the stream, or None if `source` holds it.
+        source: wheel file and offset of the stream in it.
+    """
+
+    name: str
+    executable: bool
+    method: int
+    crc: int
+    size: int
+    packed: int
+    stream: bytes | None = None
+    source: tuple[Path, int] | None = None
+
+
+def pack(name: str, content: bytes, *, executable: bool = False) -> Member:
+    """A member from its content."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+    stream = packer.compress(content) + packer.flush()
+    method = zipfile.ZIP_DEFLATED
+    if len(stream) >= len(content):
+        stream, method = content, zipfile.ZIP_STORED
+    crc = zlib.crc32(content)
+    return Member(name, executable, method, crc, len(content), len(stream), stream)
+
+
+def members(wheel: Path) -> list[Member]:
+    """The members of a wheel, their streams left where they are.
+
+    Raises:
+        AuditError: it is not a zip file, or has features that wheels do not use.
+    """
+    found: list[Member] = []
+    try:
+        with zipfile.ZipFile(wheel) as archive, wheel.open("rb") as file:
+            for info in archive.infolist():
+                if info.is_dir():
+                    continue
+                if info.flag_bits & 1 or info.compress_type not in {0, 8}:
+                    raise AuditError(f"{wheel.name}: {info.filename} is encrypted or not deflated")
+                offset = _stream_offset(file, info)
+                mode = info.external_attr >> 16
+                found.append(
+                    Member(
+                        info.filename, bool(mode & 0o111), info.compress_type, info.CRC,
+                        info.file_size, info.compress_size, source=(wheel, offset),
+                    )
+                )  # fmt: skip
+    except (zipfile.BadZipFile, struct.error, OSError) as error:
+        raise AuditError(f"{wheel}: not a wheel: {error}", fix="get it again") from error
+    return found
+
+
+def _stream_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
+    file.seek(info.header_offset)
+    header = _LOCAL.unpack(file.read(_LOCAL.size))
+    return info.header_offset + _LOCAL.size + int(header[9]) + int(header[10])
+
+
+def write(path: Path, entries: Sequence[Member], *, epoch: int) -> None:
+    """Write a wheel.
+
+    Args:
+        path: file to write.
+        entries: the members, in the order in which they are to stand.
+        epoch: time of every member, in seconds since 1970; zip keeps even seconds from 1980.
+    """
+    moment = max(time.gmtime(epoch)[:6], (1980, 1, 1, 0, 0, 0))
+    date = (moment[0] - 1980) << 9 | moment[1] << 5 | moment[2]
+    clock = moment[3] << 11 | moment[4] << 5 | moment[5] // 2
+    directory: list[bytes] = []
+    with path.open("wb") as out:
+        for entry in entries:
+            name = entry.name.encode()
+            flags = 0 if name.isascii() else _UTF8
+            offset = out.tell()
+            if max(offset, entry.size, entry.packed) > _LIMIT or len(entries) > 0xFFFF:
+                raise AuditError(f"{path.name}: too large for a wheel (4 GiB, 65,535 members)")
+            common = (20, flags, entry.method, clock, date, entry.crc, entry.packed, entry.size)
+            out.write(_LOCAL.pack(b"PK\3\4", *common, len(name), 0) + name)
+            _copy(entry, out)
+            mode = 0o100755 if entry.executable else 0o100644
+            directory.append(
+                _CENTRAL.pack(
+                    b"PK\1\2", 3 << 8 | 20, *common, len(name), 0, 0, 0, 0, mode << 16, offset
+                )
+                + name
+            )
+        start = out.tell()
+        body = b"".join(directory)
+        out.write(body)
+        count = len(entries)
+        out.write(_END.pack(b"PK\5\6", 0, 0, count, count, len(body), start, 0))
+
+
+def _copy(entry: Member, out: BinaryIO) -> None:
+    if entry.stream is not None:
+        out.write(entry.stream)
+        return
+    assert entry.source is not None  # noqa: S101  (one of the two is always there)
+    wheel, offset = entry.source
+    left = entry.packed
+    with wheel.open("rb") as file:
+        file.seek(offset)
+        while left:
+            chunk = file.read(min(left, 1 << 20))
+            if not chunk:
+                raise AuditError(f"{wheel.name}: cut off in {entry.name}", fix="get it again")
+            out.write(chunk)
+            left -= len(chunk)
+
+
+def content(entry: Member) -> bytes:
+    """The content of a member, checked against its CRC."""
+    stream = entry.stream
+    if stream is None:
+        assert entry.source is not None  # noqa: S101  (as in _copy)
+        with entry.source[0].open("rb") as file:
+            file.seek(entry.source[1])
+            stream = file.read(entry.packed)
+    try:
+        plain = stream if entry.method == 0 else zlib.decompressobj(-15).decompress(stream)
+    except zlib.error as error:
+        raise AuditError(f"{entry.name} does not unpack: {error}", fix="get it again") from error
+    if len(plain) != entry.size or zlib.crc32(plain) != entry.crc:
+        raise AuditError(f"{entry.name} does not have its checksum", fix="get it again")
+    return plain

@@ -1,0 +1,52 @@
+"""The platform tag that a set of compiled files really supports."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from builder.native.dynamic import versions_needed
+from builder.native.elf import is_elf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_TAG: Final = re.compile(r"manylinux_2_(\d+)_x86_64")
+
+
+def policy(tag: str) -> Mapping[str, list[str]] | None:
+    """The symbol versions that a manylinux tag allows (auditwheel's policy file)."""
+    if _TAG.fullmatch(tag) is None:
+        return None
+    text = resources.files("auditwheel.policy").joinpath("manylinux-policy.json").read_text()
+    for entry in json.loads(text):
+        if entry["name"] == tag.removesuffix("_x86_64"):
+            found: Mapping[str, list[str]] = entry["symbol_versions"]["x86_64"]
+            return found
+    return None
+
+
+def too_new(files: Iterable[tuple[str, bytes]], tag: str) -> list[str]:
+    """Symbol versions that the files need and a manylinux tag does not allow.
+
+    Args:
+        files: names and contents.
+        tag: platform tag of the wheel.
+
+    Returns:
+        One text for each, naming file and symbol version; empty if the tag holds.
+    """
+    allowed = policy(tag)
+    if allowed is None:
+        return [f"{tag} is not a manylinux tag of x86_64"]
+    bad: list[str] = []
+    for name, data in files:
+        if not is_elf(data):
+            continue
+        for symbol in sorted(versions_needed(data)):
+            family, _, number = symbol.rpartition("_")
+            if family in allowed and number not in allowed[family]:
+                bad.append(f"{name} needs {symbol}")
+    return bad

@@ -1,0 +1,129 @@
+"""Keys of the k8v4 preset are E4M3 on cards below 8.9, byte for byte.
+
+All 65,536 float16 and all 65,536 bfloat16 inputs go through vLLM's own store launcher; the
+stored byte must be torch's ``float8_e4m3fn(clamp(key, -448, 448))``, nearest even, NaN as
+NaN. All 256 bytes then go through vLLM's own decode and dequant kernels and must come back
+as torch decodes them. Format: OCP 8-bit Floating Point Specification (OFP8), 1.0.
+
+Emulation: Triton's interpreter on a CPU.
+"""
+
+from sm86kit.proof import Proof, interpret, use_package
+
+interpret()
+use_package()
+
+import torch  # noqa: E402
+from sm86kit.believe import believe_sm86  # noqa: E402
+from sm86kit.turboquant import BLOCK_SIZE, Layout  # noqa: E402
+
+believe_sm86()
+
+from vllm.v1.attention.ops import triton_turboquant_decode as decode  # noqa: E402
+from vllm.v1.attention.ops import triton_turboquant_store as store  # noqa: E402
+
+DIM = 256
+
+
+def empty_cache(layout: Layout, tokens: int) -> torch.Tensor:
+    blocks = -(-tokens // BLOCK_SIZE)
+    return torch.zeros(blocks, BLOCK_SIZE, layout.heads, layout.slot, dtype=torch.uint8)
+
+
+def stored_bytes(keys: torch.Tensor, layout: Layout) -> torch.Tensor:
+    tokens = keys.shape[0]
+    cache = empty_cache(layout, tokens)
+    store.triton_turboquant_store(
+        keys, torch.zeros_like(keys), cache, torch.arange(tokens), torch.eye(DIM),
+        torch.zeros(1), 0, layout.key_bytes, layout.value_bits, key_fp8=True,
+    )
+    return cache.view(-1, layout.slot)[:tokens, :DIM]
+
+
+def check_store(proof: Proof, dtype: torch.dtype, layout: Layout) -> None:
+    bits = torch.arange(65536, dtype=torch.int32).to(torch.int16)
+    keys = bits.view(dtype).reshape(DIM, 1, DIM)
+    got = stored_bytes(keys, layout).flatten()
+    want = keys.flatten().float().clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
+    wrong = (got != want).nonzero().flatten()
+    name = str(dtype).removeprefix("torch.")
+    proof.figure(f"{name}_wrong_bytes", len(wrong))
+    if len(wrong):
+        values = keys.flatten().float()[wrong]
+        order = (values.nan_to_num(nan=1e30).abs() - 3.0).abs().argsort()
+        at = wrong[order[0]]
+        proof.require(
+            False,
+            f"store {name}: {len(wrong)} of 65536 bytes differ from E4M3; for example key"
+            f" {keys.flatten()[at].item():.4g} is stored as 0x{got[at]:02X}, not 0x{want[at]:02X}",
+        )
+
+
+def all_bytes(layout: Layout) -> torch.Tensor:
+    """A cache of 256 tokens; token b has byte b in every place of its key."""
+    cache = empty_cache(layout, 256)
+    cache.view(-1, layout.slot)[:, :DIM] = torch.arange(256, dtype=torch.uint8)[:, None]
+    return cache
+
+
+def compare(proof: Proof, what: str, got: torch.Tensor) -> None:
+    want = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    same = torch.where(want.isnan(), got.isnan(), got == want)
+    proof.figure(f"{what}_wrong_bytes", int((~same).sum()))
+    if not same.all():
+        at = int((~same).nonzero()[0])
+        proof.require(
+            False,
+            f"{what}: {int((~same).sum())} of 256 bytes decode wrongly; for example 0x{at:02X} as"
+            f" {got[at].item():.4g}, not {want[at].item():.4g}",
+        )
+
+
+def check_dequant(proof: Proof, layout: Layout) -> None:
+    cache = all_bytes(layout)
+    table = torch.arange(cache.shape[0], dtype=torch.int32)[None]
+    keys = torch.zeros(1, 1, 256, DIM, dtype=torch.float16)
+    values = torch.zeros_like(keys)
+    decode._tq_full_dequant_kv[(256, 1)](
+        cache, table, torch.zeros(1), keys, values,
+        *keys.stride()[:3], *values.stride()[:3], *cache.stride()[:3], table.stride(0),
+        **layout.read_constants(), num_warps=4,
+    )
+    rows = keys[0, 0].float()
+    proof.require(bool(((rows == rows[:, :1]) | rows.isnan()).all()), "dequant: a row is uneven")
+    compare(proof, "dequant", rows[:, 0])
+
+
+def check_decode(proof: Proof, layout: Layout) -> None:
+    """Request b sees token b alone; with a one-hot query its score is the key's first place."""
+    cache = all_bytes(layout)
+    tokens = torch.arange(256, dtype=torch.int32)
+    shifted = cache.view(256, 1, 1, layout.slot)  # one token a block
+    query = torch.zeros(256, 1, DIM)
+    query[:, :, 0] = 1.0
+    partial = torch.zeros(256, 1, 1, DIM + 1)
+    constants = layout.read_constants() | {"BLOCK_SIZE": 1}
+    decode._tq_decode_stage1[(256, 1, 1)](
+        query, shifted, tokens[:, None], torch.ones(256, dtype=torch.int32), torch.zeros(1), partial,
+        *query.stride()[:2], *shifted.stride()[:3], 1, *partial.stride()[:3],
+        **constants, NUM_KV_SPLITS=1, KV_GROUP_SIZE=1, ATTN_SCALE=1.0, BLOCK_KV=4,
+        num_warps=1, num_stages=1,
+    )
+    # the row maximum passes over a NaN score, but the row itself must be NaN
+    scores = torch.where(partial[:, 0, 0, 0].isnan(), float("nan"), partial[:, 0, 0, DIM])
+    compare(proof, "decode", scores)
+
+
+def main() -> None:
+    proof = Proof()
+    proof.watch(store, "_tq_key_to_e4m3_bytes")
+    proof.watch(decode, "_tq_key_from_e4m3_bytes")
+    layout = Layout("k8v4", DIM, heads=1)
+    for dtype in (torch.float16, torch.bfloat16):
+        check_store(proof, dtype, layout)
+    check_dequant(proof, layout)
+    check_decode(proof, layout)
+    proof.finish(store, decode)
+
+
+main()
