@@ -1,6 +1,6 @@
 """A content-keyed store of stage results that a kill at any moment cannot half-break.
 
-An entry is a folder ``<stage>/<key>`` holding the stage's files and ``<stage>.json``. It is
+An entry is a folder ``<stage>/<digest of key and code>`` holding the stage's files and ``<stage>.json``. It is
 made in a temporary folder beside it and renamed when complete, under a lock that belongs
 to the key; so an entry that exists is whole, and two processes never make the same one.
 """
@@ -8,12 +8,14 @@ to the key; so an entry that exists is whole, and two processes never make the s
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock
@@ -21,7 +23,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from builder.context import Context
 
@@ -55,6 +56,14 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """SHA-256 (hex) of a value's canonical JSON."""
     return hashlib.sha256(canonical(value)).hexdigest()
+
+
+@functools.cache
+def _code() -> str:
+    """Digest of this program's own code: results of another version are not reused."""
+    package = Path(__file__).resolve().parent
+    files = sorted(package.rglob("*.py"))
+    return digest([[str(f.relative_to(package)), file_sha256(f)] for f in files])
 
 
 def file_sha256(path: Path) -> str:
@@ -118,8 +127,9 @@ def stage(
         The entry's folder and its result.
     """
     home = context.cache_dir(name)
-    entry, note = home / key, f"{name}.json"
-    with lock(context, f"{name}-{key[:32]}"):
+    place = digest([key, _code()])
+    entry, note = home / place, f"{name}.json"
+    with lock(context, f"{name}-{place[:32]}"):
         with contextlib.suppress(FileNotFoundError, ValidationError):
             found = result.model_validate_json((entry / note).read_bytes())
             if found.key == key:
@@ -127,8 +137,8 @@ def stage(
                 context.say(f"{name}: reused {key[:12]}", level=1)
                 return entry, found
         remove_tree(entry)
-        _sweep(home, key)
-        work = home / f".{key}.{os.getpid()}.part"
+        _sweep(home, place)
+        work = home / f".{place}.{os.getpid()}.part"
         work.mkdir()
         try:
             started = time.monotonic()
@@ -140,7 +150,7 @@ def stage(
         return entry, made
 
 
-def _sweep(home: Path, key: str) -> None:
-    """Remove what killed runs of this very key left; the caller holds the key's lock."""
-    for left in home.glob(f".{key}.*"):
+def _sweep(home: Path, place: str) -> None:
+    """Remove what killed runs of this very entry left; the caller holds its lock."""
+    for left in home.glob(f".{place}.*"):
         shutil.rmtree(left, ignore_errors=True)

@@ -37,6 +37,7 @@ class Extra(BaseModel):
         sha256: its digest.
         size: bytes.
         origin: where it comes from, in words.
+        compiled: it is an ELF file.
         archs: bytes of GPU code by architecture; empty for what holds none.
     """
 
@@ -46,6 +47,7 @@ class Extra(BaseModel):
     sha256: str
     size: int
     origin: str
+    compiled: bool
     archs: dict[str, int] = {}
 
 
@@ -176,10 +178,11 @@ def _blobs(git: Git, found: SourceResult, package: str) -> dict[str, str]:
 
 def _extra(name: str, data: bytes, engine: Engine) -> Extra:
     archs: dict[str, int] = {}
-    if is_elf(data):
+    compiled = is_elf(data)
+    if compiled:
         totals = fatbin.read(data).totals()
         archs = {str(code): size for code, (_, size) in totals.items()}
     return Extra(
         name=name, sha256=hashlib.sha256(data).hexdigest(), size=len(data),
-        origin=engine.origin(name), archs=archs,
+        origin=engine.origin(name), compiled=compiled, archs=archs,
     )  # fmt: skip

@@ -68,7 +68,13 @@ def checkout(git: Git, patched: PatchResult, folder: Path) -> None:
     local("config", "core.bare", "false")
     (folder / ".git" / "info" / "exclude").write_text("")
     for name in ("pristine", "patched"):
-        local("fetch", "--quiet", "--update-head-ok", git.dir.absolute(), f"refs/heads/{name}:refs/heads/{name}")
+        local(
+            "fetch",
+            "--quiet",
+            "--update-head-ok",
+            git.dir.absolute(),
+            f"refs/heads/{name}:refs/heads/{name}",
+        )
     local("update-ref", _BASE, patched.base)
     local("symbolic-ref", "HEAD", "refs/heads/patched")
     work = Git(local.dir, folder)

@@ -227,7 +227,7 @@ def _build_record(
 ) -> BuildRecord:  # fmt: skip
     entry_points = official.get(f"{old}/entry_points.txt")
     points = archive.content(entry_points) if entry_points else b""
-    modules = [extra for extra in parts.native.extras if extra.archs or extra.name.endswith(".so")]
+    modules = [extra for extra in parts.native.extras if extra.compiled]
     return BuildRecord(
         engine=parts.engine.name,
         distribution=parts.engine.distribution,
@@ -308,11 +308,7 @@ def _check_platforms(
     parts: Parts, official: dict[str, archive.Member], platforms: Sequence[str]
 ) -> None:
     """Upstream's tag is kept only where the compiled files' symbols bear it out."""
-    kept = {
-        extra.name
-        for extra in parts.native.extras
-        if extra.name.endswith(".so") or official[extra.name].executable
-    }
+    kept = [extra.name for extra in parts.native.extras if extra.compiled]
     files = [(name, archive.content(official[name])) for name in sorted(kept)]
     for platform in platforms:
         bad = too_new(files, platform)

@@ -44,7 +44,7 @@ def write_locks(
         f"# {distribution} {version} and everything it needs, with hashes.\n"
         "#   pip install -r THIS_FILE\n"
         "#   uv pip install -r THIS_FILE\n"
-        "# The wheel is looked for in this file's folder; give --find-links or an index otherwise.\n"
+        "# The wheel is looked for in this file's folder; else give --find-links or an index.\n"
         "--find-links .\n"
         f"{distribution}=={version} \\\n    --hash=sha256:{sha256}\n"
         f"{body.strip()}\n"

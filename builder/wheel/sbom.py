@@ -72,11 +72,10 @@ def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, license_id: str
             )
         )
     for extra in native.extras:
-        native_file = bool(extra.archs) or extra.name.endswith(".so")
         bom.components.add(
             Component(
                 name=extra.name,
-                type=ComponentType.LIBRARY if native_file else ComponentType.FILE,
+                type=ComponentType.LIBRARY if extra.compiled else ComponentType.FILE,
                 bom_ref=extra.name,
                 hashes=[HashType(alg=HashAlgorithm.SHA_256, content=extra.sha256)],
                 properties=[
@@ -89,5 +88,6 @@ def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, license_id: str
                 ],
             )
         )
+    bom.register_dependency(root, list(bom.components))
     plain = json.loads(JsonV1Dot6(bom).output_as_string())
     return (json.dumps(plain, indent=1, sort_keys=True) + "\n").encode()

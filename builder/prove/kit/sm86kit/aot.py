@@ -74,7 +74,11 @@ def compile_for_sm86(
     from triton.compiler import ASTSource
 
     names = fn.arg_names
-    signature = {n: "constexpr" if n in constants else types[n] for n in names if n in constants or n in types}
+    signature = {
+        n: "constexpr" if n in constants else types[n]
+        for n in names
+        if n in constants or n in types
+    }
     source = ASTSource(
         fn=fn,
         signature=signature,
@@ -87,7 +91,7 @@ def compile_for_sm86(
             target=GPUTarget("cuda", 86, 32),
             options={"num_warps": warps, "num_stages": stages},
         )
-    except Exception as error:  # noqa: BLE001  (Triton raises many kinds)
+    except Exception as error:
         raise DoesNotCompileError(_innermost(error)) from error
     ptxas = Path(nvidia.__file__).parent / "bin" / "ptxas"
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:

@@ -21,7 +21,7 @@ def believe_sm86() -> None:
     import vllm.platforms
     from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
 
-    class Sm86Platform(Platform):
+    class Sm86Platform(Platform):  # type: ignore[misc]
         """A CUDA platform that was never initialised."""
 
         _enum = PlatformEnum.CUDA

@@ -1,0 +1,108 @@
+"""Rules about compiled files: GPU code, CUDA libraries, glibc."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from builder.audit.finding import Finding, ModuleReport, finding
+from builder.native.dynamic import needed
+from builder.wheel.platform import policy, too_new
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.arch import Arch
+    from builder.audit.subject import Subject
+    from builder.native.fatbin import Module
+
+
+def module_report(name: str, data: bytes, module: Module, arch: Arch) -> ModuleReport:
+    """What a compiled file holds."""
+    units = [unit for unit in module.containers if unit.entries]
+    return ModuleReport(
+        path=name,
+        size=len(data),
+        archs={str(code): found for code, found in module.totals().items()},
+        runs=any(unit.choice(arch) for unit in units) if units else None,
+        needed=tuple(needed(data)),
+    )
+
+
+def gpu_functions(subject: Subject, name: str, module: Module, arch: Arch) -> Iterator[Finding]:
+    """Every GPU function that the manifest lists has code that runs on the card."""
+    record = subject.record
+    if record is None:
+        if module.containers and not any(unit.choice(arch) for unit in module.containers):
+            yield finding("AUD-ARCH-001", name, f"has no code that runs on {arch}")
+        return
+    wanted = record.kernels.get(name, {})
+    have = module.kernels(arch) if wanted else {}
+    lost = {kernel: (have.get(kernel, 0), count) for kernel, count in wanted.items()}
+    lost = {kernel: both for kernel, both in lost.items() if both[0] < both[1]}
+    if lost:
+        kernel, (got, count) = next(iter(lost.items()))
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        yield finding(
+            "AUD-ARCH-001", name,
+            f"{kernel}: {got} of {count} instances have code that runs on {arch}{more}",
+        )  # fmt: skip
+
+
+def missing_modules(subject: Subject) -> Iterator[Finding]:
+    """Every module that the manifest names is there."""
+    if subject.record is not None:
+        for name in subject.record.kernels.keys() - subject.entries.keys():
+            yield finding("AUD-ARCH-001", name, "is missing")
+
+
+def foreign_code(name: str, module: Module, arch: Arch) -> Iterator[Finding]:
+    """No GPU code that this card would never run."""
+    foreign: dict[str, int] = {}
+    for unit in module.containers:
+        chosen = unit.choice(arch)
+        for entry in unit.entries:
+            if entry not in chosen:
+                foreign[str(entry.code)] = foreign.get(str(entry.code), 0) + entry.stored
+    if foreign:
+        total = sum(foreign.values()) / 1e6
+        listed = ", ".join(sorted(foreign))
+        yield finding("AUD-ARCH-002", name, f"{total:.1f} MB of code for other cards ({listed})")
+
+
+def label_arch(subject: Subject, arch: Arch) -> Iterator[Finding]:
+    """The architecture in the version is the one that the wheel was built for."""
+    label, record = subject.label, subject.record
+    if label is None:
+        return
+    built = record.arch if record is not None else arch.name
+    if label.arch != built.replace("_", ""):
+        yield finding(
+            "AUD-ARCH-003",
+            subject.path.name,
+            f"the label says {label.arch}, it was built for {built}",
+        )
+
+
+def cuda_major(subject: Subject, module: ModuleReport) -> Iterator[Finding]:
+    """CUDA libraries are of the label's major version."""
+    if subject.label is None:
+        return
+    wanted = subject.label.cuda.removeprefix("cu")[:-1]
+    for library in module.needed:
+        found = re.match(r"lib(?:cudart|nvrtc|nvJitLink)\.so\.(\d+)", library)
+        if found is not None and found[1] != wanted:
+            yield finding(
+                "AUD-CUDA-001", module.path,
+                f"links to {library}, the label {subject.label.cuda} means CUDA {wanted}",
+            )  # fmt: skip
+
+
+def glibc(subject: Subject, name: str, data: bytes) -> Iterator[Finding]:
+    """Symbol versions stay within what the platform tag allows."""
+    for platform in subject.stem[-1].split("."):
+        if policy(platform) is None:
+            continue
+        bad = too_new([(name, data)], platform)
+        if bad:
+            yield finding("AUD-GLIBC-001", name, f"{bad[0]}, beyond {platform}")

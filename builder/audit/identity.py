@@ -1,0 +1,123 @@
+"""Rules about names, versions, tags and RECORD: does the label agree with itself?"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from builder.audit.finding import Finding, finding
+from builder.errors import AuditError
+from builder.wheel.record import urlsafe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.audit.subject import Subject
+    from builder.engines.base import Engine
+
+
+def names(subject: Subject) -> Iterator[Finding]:
+    """File name, METADATA and dist-info name one project; the file name can be read."""
+    file = subject.path.name
+    try:
+        parsed = parse_wheel_filename(file)[0]
+    except InvalidWheelFilename as error:
+        yield finding("AUD-NAME-001", file, f"not a wheel's file name: {error}")
+        return
+    except InvalidVersion as error:
+        yield finding("AUD-VERSION-005", file, str(error))
+        return
+    folder = canonicalize_name((subject.info_folder or "").removesuffix(".dist-info").split("-")[0])
+    if not parsed == subject.project == folder:
+        yield finding(
+            "AUD-NAME-001", file,
+            f"file name says {parsed}, METADATA {subject.project}, dist-info {folder}",
+        )  # fmt: skip
+    record = subject.record
+    if record is not None and canonicalize_name(record.distribution) != subject.project:
+        yield finding("AUD-NAME-001", file, f"renamed from {record.distribution}")
+
+
+def versions(subject: Subject, engine: Engine | None) -> Iterator[Finding]:
+    """The version in each place is the one that most places state."""
+    stated = dict(subject.versions)
+    if engine is not None and engine.version_member in subject.entries:
+        stated["AUD-VERSION-003"] = engine.read_version(subject.read(engine.version_member))
+    votes = Counter(stated.values())
+    if subject.record is not None:
+        votes[subject.record.version] += 1
+    wheel = votes.most_common(1)[0][0]
+    for rule, version in stated.items():
+        if version != wheel:
+            yield finding(
+                rule, subject.path.name, f"says {version or 'nothing'}, the wheel {wheel}"
+            )
+    try:
+        normal = str(Version(wheel))
+    except InvalidVersion:
+        yield finding("AUD-VERSION-005", subject.path.name, f"{wheel!r} is not a version")
+        return
+    if normal != wheel:
+        yield finding("AUD-VERSION-005", subject.path.name, f"{wheel} should be {normal}")
+    if Version(wheel).base_version == "0.0.0":
+        yield finding("AUD-VERSION-005", subject.path.name, "0.0.0: the version was not found")
+
+
+def tags(subject: Subject) -> Iterator[Finding]:
+    """WHEEL's tags are exactly those that the file name stands for."""
+    lines = re.findall(
+        r"^Tag: (\S+)", subject.info("WHEEL").decode("utf-8", "replace"), re.MULTILINE
+    )
+    try:
+        named = {str(tag) for tag in parse_wheel_filename(subject.path.name)[3]}
+    except (InvalidWheelFilename, InvalidVersion):
+        return
+    if set(lines) != named:
+        yield finding(
+            "AUD-TAG-001", subject.path.name,
+            f"WHEEL says {', '.join(sorted(lines)) or 'nothing'}, the file name"
+            f" {', '.join(sorted(named))}",
+        )  # fmt: skip
+
+
+def record(subject: Subject) -> Iterator[Finding]:
+    """RECORD and the archive name the same files with the same digests."""
+    own = {f"{subject.info_folder}/{name}" for name in ("RECORD", "RECORD.jws", "RECORD.p7s")}
+    for name in subject.entries:
+        if name in own:
+            continue
+        if name not in subject.rows:
+            yield finding("AUD-RECORD-001", name, "is in the wheel and not in RECORD")
+            continue
+        digest, size = subject.rows[name]
+        try:
+            data = subject.read(name)
+        except AuditError as error:
+            yield finding("AUD-ZIP-001", name, error.message)
+            continue
+        actual = urlsafe(hashlib.sha256(data).digest())
+        if digest != actual or (size and size != str(len(data))):
+            yield finding("AUD-RECORD-001", name, f"RECORD says {digest}, it is {actual}")
+    for name in subject.rows.keys() - subject.entries.keys():
+        yield finding("AUD-RECORD-001", name, "is in RECORD and not in the wheel")
+
+
+def unsafe_names(subject: Subject) -> Iterator[Finding]:
+    """No member leaves the folder that it is installed to."""
+    for name in subject.entries:
+        if name.startswith("/") or ".." in name.split("/") or "\\" in name:
+            yield finding("AUD-ZIP-001", name, "leaves the installation folder")
+
+
+def entry_points(subject: Subject) -> Iterator[Finding]:
+    """Console scripts and plugins are the ones that upstream declares."""
+    if subject.record is None:
+        return
+    actual = hashlib.sha256(subject.info("entry_points.txt")).hexdigest()
+    if actual != subject.record.entry_points:
+        yield finding("AUD-ENTRY-001", "entry_points.txt", "differs from upstream's")

@@ -1,0 +1,226 @@
+"""The way of the data: source, patch, native, wheel, audit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from builder import recipe as recipes
+from builder.audit.run import audit_wheel
+from builder.download import cached
+from builder.engines.registry import get_engine
+from builder.errors import AuditError, BuilderError, ToolError
+from builder.native import NativeResult, refuse_native_patches, take_upstream
+from builder.patch import PatchResult, apply_series
+from builder.series import Member, load_series
+from builder.source import Origin, SourceResult, fetch_source
+from builder.store import atomic_path, lock, write_atomic
+from builder.wheel import Parts, WheelResult, assemble, write_locks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.arch import Arch
+    from builder.audit.finding import AuditReport
+    from builder.context import Context
+    from builder.engines.base import Engine
+    from builder.git import Git
+    from builder.pin import Artifact, Pin
+    from builder.recipe import Recipe
+
+#: Variables by which other tools are told an architecture; the command line wins over them.
+_ARCH_VARIABLES: Final = (
+    "TORCH_CUDA_ARCH_LIST",
+    "CMAKE_CUDA_ARCHITECTURES",
+    "CUDAARCHS",
+    "CUDA_DOCKER_ARCH",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be built.
+
+    Attributes:
+        engine: the engine's name.
+        arch: the card's architecture.
+        version: a pinned version; the newest if None.
+        origin: where the source is to come from.
+    """
+
+    engine: str
+    arch: Arch
+    version: str | None = None
+    origin: Origin = field(default_factory=Origin)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request with its recipe read: nothing has been fetched yet."""
+
+    request: Request
+    recipe: Recipe
+    pin: Pin
+    engine: Engine
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The source of a job, pristine and patched."""
+
+    pristine: tuple[Git, SourceResult]
+    git: Git
+    patched: PatchResult
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished wheel.
+
+    Attributes:
+        wheel: its path.
+        result: what the wheel stage says of it.
+        native: what the native stage says.
+        audit: the audit's report.
+        locks: requirements and constraints beside it.
+        seconds: duration of the whole build.
+    """
+
+    wheel: Path
+    result: WheelResult
+    native: NativeResult
+    patched: PatchResult
+    audit: AuditReport
+    locks: list[Path]
+    seconds: float
+
+
+def prepare(context: Context, request: Request) -> Job:
+    """Read recipe and series.
+
+    Raises:
+        UsageError: engine, pin, recipe or series are wrong.
+        PatchError: a patch is needed but has no file for the pin.
+    """
+    recipe = recipes.load(context, request.engine)
+    pin = recipe.pin(request.version)
+    members = load_series(context, request.engine, pin, request.arch)
+    return Job(request, recipe, pin, get_engine(request.engine), members)
+
+
+def patched_tree(context: Context, job: Job) -> Tree:
+    """Fetch the source and apply the series."""
+    pristine = fetch_source(
+        context, job.pin, origin=job.request.origin, repository=job.recipe.repository,
+        package=job.engine.package,
+    )  # fmt: skip
+    git, patched = apply_series(context, job.pin, source=pristine, members=job.members)
+    return Tree(pristine, git, patched)
+
+
+def build(context: Context, job: Job) -> Built:
+    """Build and audit one wheel, and put it into the output folder.
+
+    Raises:
+        AuditError: the wheel is not what its label says; it does not reach the output folder.
+        BuilderError: as the stages say.
+    """
+    started = time.monotonic()
+    note_clashes(context, job.request.arch)
+    _room(context, job)
+    tree = patched_tree(context, job)
+    refuse_native_patches(tree.patched, job.engine)
+    official, native = take_upstream(
+        context, job.pin, job.engine, source=tree.pristine, arch=job.request.arch
+    )
+    parts = Parts(
+        recipe=job.recipe, pin=job.pin, engine=job.engine, arch=job.request.arch,
+        members=job.members, source=tree.pristine[1], git=tree.git, patched=tree.patched,
+        native=native, official=official,
+    )  # fmt: skip
+    path, result = assemble(context, parts)
+    context.say("auditing")
+    report = audit_wheel(path, job.request.arch, engine=engine_of)
+    if report.errors:
+        first = report.errors[0]
+        raise AuditError(f"{first.rule} {first.where}: {first.message}", fix=first.fix)
+    wheel = context.out / result.file
+    with lock(context, f"out-{result.sha256[:32]}"):
+        _publish(path, wheel)
+        locks = write_locks(
+            context.recipes / "locks" / job.pin.lock, context.out,
+            distribution=job.engine.distribution, version=result.version, sha256=result.sha256,
+        )  # fmt: skip
+        write_atomic(context.out / f"{result.file}.json", report.model_dump_json(indent=1) + "\n")
+    seconds = time.monotonic() - started
+    return Built(wheel, result, native, tree.patched, report, locks, seconds)
+
+
+def _publish(source: Path, target: Path) -> None:
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def engine_of(project: str) -> Engine | None:
+    """The engine whose distribution has this name, if there is one."""
+    try:
+        engine = get_engine(project)
+    except BuilderError:
+        return None
+    return engine if engine.distribution == project else None
+
+
+def note_clashes(context: Context, arch: Arch) -> None:
+    """Say which of the environment's architecture settings are not used."""
+    for name in _ARCH_VARIABLES:
+        value = os.environ.get(name)
+        if value and value not in {arch.torch, arch.cmake}:
+            context.say(f"note: {name}={value} is ignored: --arch {arch} was given")
+
+
+def _downloads(context: Context, job: Job) -> list[Artifact]:
+    wanted = [job.pin.wheel]
+    if job.request.origin.kind == "sdist":
+        wanted.insert(0, job.pin.sdist)
+    return [artifact for artifact in wanted if cached(context, artifact) is None]
+
+
+def _room(context: Context, job: Job) -> None:
+    """Check the disks before work begins: downloads, trees and two copies of the wheel."""
+    need = sum(one.size for one in _downloads(context, job)) + job.pin.wheel.size
+    for folder, size in (
+        (context.cache_dir("store"), need + 400_000_000),
+        (context.out, job.pin.wheel.size),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if free < size:
+            raise ToolError(
+                f"{folder} has {free / 1e9:.1f} GB free and the build needs {size / 1e9:.1f} GB",
+                fix="free some space, or choose another disk with SM86_CACHE or --out",
+            )
+
+
+def plan(context: Context, job: Job) -> dict[str, Any]:
+    """What a build will download, compile and reuse, before any of it happens.
+
+    Keys: ``downloads`` (file, bytes), ``download_bytes``, ``compile_units``, ``patches``,
+    ``disk_bytes``.
+    """
+    todo = _downloads(context, job)
+    total = sum(artifact.size for artifact in todo)
+    return {
+        "engine": job.request.engine,
+        "version": job.pin.version,
+        "arch": job.request.arch.name,
+        "patches": [member.patch.id for member in job.members],
+        "downloads": [{"file": one.file, "bytes": one.size} for one in todo],
+        "download_bytes": total,
+        "compile_units": 0,
+        "native": "upstream",
+        "disk_bytes": total + 2 * job.pin.wheel.size + 400_000_000,
+    }
