@@ -1,8 +1,9 @@
 """A content-keyed store of stage results that a kill at any moment cannot half-break.
 
-An entry is a folder ``<stage>/<digest of key and code>`` holding the stage's files and ``<stage>.json``. It is
-made in a temporary folder beside it and renamed when complete, under a lock that belongs
-to the key; so an entry that exists is whole, and two processes never make the same one.
+An entry is a folder ``<stage>/<digest of key and code>`` holding the stage's files and
+``<stage>.json``. It is made in a temporary folder beside it and renamed when complete, under
+a lock of its own; so an entry that exists is whole, and two processes never make the same
+one.
 """
 
 from __future__ import annotations

@@ -155,3 +155,20 @@ def write(exported: Sequence[Exported], home: Path, pin: str) -> list[Path]:
             write_atomic(path, item.content)
             written.append(path)
     return written
+
+
+def check_trailers(member: Member) -> None:
+    """A patch's mail and its ``patch.toml`` say the same.
+
+    Raises:
+        PatchError: a trailer is missing or differs.
+    """
+    mail = parse_bytes(member.file.read_bytes(), name=f"{member.patch.id}/{member.file.name}")[0]
+    wanted = {"Patch": member.patch.id, "Upstream-Status": str(member.patch.upstream.status)}
+    for key, value in wanted.items():
+        stated = mail.trailers.get(key, "")
+        if stated.split(" ")[0] != value:
+            raise PatchError(
+                f"{mail.name}: trailer '{key}:' says {stated or 'nothing'}, patch.toml {value}",
+                fix="make both say the same",
+            )

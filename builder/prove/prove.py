@@ -1,0 +1,163 @@
+"""The prove stage: every proof red without its patch, green with it, and awake to faults."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from builder.errors import ProofError, UsageError
+from builder.prove.result import ProofRun, ProveReport
+from builder.prove.script import Task, run_task
+from builder.source.tree import export
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from builder.arch import Arch
+    from builder.context import Context
+    from builder.engines.base import Engine
+    from builder.git import Git
+    from builder.patch import PatchResult
+    from builder.pin import Pin
+    from builder.series import Member, Mutant
+
+#: No GPU is used: kernels run in Triton's interpreter or are compiled ahead of time.
+EMULATED: Final = "no GPU: Triton interpreter, and compilation for the architecture"
+
+
+@dataclass(frozen=True)
+class Series:
+    """What is to be proven.
+
+    Attributes:
+        engine: the engine.
+        pin: the version.
+        arch: the architecture.
+        members: the patches, in order.
+    """
+
+    engine: Engine
+    pin: Pin
+    arch: Arch
+    members: Sequence[Member]
+
+
+def prove_trees(
+    context: Context, series: Series, *, git: Git, patched: PatchResult, python: Path,
+    only: str | None = None, jobs: int = 2,
+) -> ProveReport:  # fmt: skip
+    """Run every proof on the tree before its patch, on the tree with it, and on mutants.
+
+    Args:
+        context: paths and settings.
+        series: what is to be proven.
+        git: repository with the series' commits.
+        patched: the patch stage's result.
+        python: interpreter of the locked environment.
+        only: a patch to limit it to.
+        jobs: scripts to run at a time.
+
+    Raises:
+        UsageError: `only` is not in the series, or a mutant cannot be planted.
+    """
+    commits = [record.commit for record in patched.patches]
+    steps = zip(series.members, [patched.base, *commits], commits, strict=False)
+    chosen = [step for step in steps if only in {None, step[0].patch.id}]
+    if not chosen:
+        raise UsageError(f"the series has no patch {only!r}", fix="see 'sm86 list'")
+    with tempfile.TemporaryDirectory(prefix="sm86-prove-") as name:
+        tasks = [
+            task
+            for member, before, after in chosen
+            for task in _tasks(Path(name), series, git, member, before, after)
+        ]
+        runs = _run_all(context, tasks, engine=series.engine, python=python, jobs=jobs)
+    return _report(series, runs)
+
+
+def prove_installed(
+    context: Context, series: Series, *, site: Path, python: Path, jobs: int = 2
+) -> ProveReport:
+    """Run every proof of a series against an installed package; all must be green."""
+    tasks = [
+        Task(member.patch, proof, member.folder / proof.script, site, "installed")
+        for member in series.members
+        for proof in member.patch.proofs
+    ]
+    return _report(series, _run_all(context, tasks, engine=series.engine, python=python, jobs=jobs))
+
+
+def _report(series: Series, runs: tuple[ProofRun, ...]) -> ProveReport:
+    return ProveReport(
+        engine=series.engine.name, version=series.pin.version, arch=series.arch.name,
+        emulated=EMULATED, runs=runs,
+    )  # fmt: skip
+
+
+def _tasks(
+    home: Path, series: Series, git: Git, member: Member, before: str, after: str
+) -> Iterator[Task]:
+    """Red, green and mutant runs of one patch, on trees made for them."""
+    patch = member.patch
+    red = _tree(home / f"{patch.id}-red", series, git, before)
+    green = _tree(home / f"{patch.id}-green", series, git, after)
+    for proof in patch.proofs:
+        script = member.folder / proof.script
+        yield Task(patch, proof, script, red, "red", reason=proof.red)
+        yield Task(patch, proof, script, green, "green")
+        for mutant in proof.mutants:
+            root = _tree(home / f"{patch.id}-{proof.id}-{mutant.id}", series, git, after)
+            _plant(root, mutant)
+            yield Task(patch, proof, script, root, "mutant", mutant.id, mutant.reason)
+
+
+def require_proven(report: ProveReport) -> None:
+    """Fail unless every run showed what it must.
+
+    Raises:
+        ProofError: naming the first that did not.
+    """
+    if report.bad:
+        first = report.bad[0]
+        what = f"{first.patch}/{first.proof} on {first.subject}"
+        if first.mutant:
+            what += f" {first.mutant}"
+        raise ProofError(f"{what}: {first.verdict}", fix="see the report (--json)")
+
+
+def _tree(root: Path, series: Series, git: Git, commit: str) -> Path:
+    root.mkdir()
+    export(git, commit, root, only=series.engine.package)
+    name, content = series.engine.version_file(series.pin, series.pin.version)
+    (root / name).write_bytes(content)
+    return root
+
+
+def _plant(root: Path, mutant: Mutant) -> None:
+    path = root / mutant.file
+    text = path.read_text()
+    if text.count(mutant.find) != 1:
+        raise UsageError(
+            f"mutant {mutant.id}: {mutant.find!r} stands {text.count(mutant.find)} times in"
+            f" {mutant.file}",
+            fix="it must stand there exactly once: correct patch.toml",
+        )
+    path.write_text(text.replace(mutant.find, mutant.replace))
+
+
+def _run_all(
+    context: Context, tasks: Sequence[Task], *, engine: Engine, python: Path, jobs: int
+) -> tuple[ProofRun, ...]:
+    def one(task: Task) -> ProofRun:
+        done = run_task(task, python=python, environment=engine.proof_environment(task.root))
+        name = f"{task.patch.id}/{task.proof.id} {task.subject} {task.mutant}".rstrip()
+        context.say(
+            f"{'ok  ' if done.ok else 'BAD '} {name} ({done.seconds:.0f} s): {done.verdict}"
+        )
+        return done
+
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        return tuple(pool.map(one, tasks))
