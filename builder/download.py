@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from builder.context import Context
     from builder.pin import Artifact
 
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 17
 _TIMEOUT: Final = (15, 60)
 _RETRY_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 

@@ -153,7 +153,7 @@ class Git:
         self, tree: str, message: str, *, epoch: int, parents: Sequence[str] = ()
     ) -> str:
         """Make a commit with our identity and a fixed date; the same input gives the same id."""
-        date = {"GIT_AUTHOR_DATE": f"{epoch} +0000", "GIT_COMMITTER_DATE": f"{epoch} +0000"}
+        date = {"GIT_AUTHOR_DATE": f"@{epoch} +0000", "GIT_COMMITTER_DATE": f"@{epoch} +0000"}
         flags = [word for parent in parents for word in ("-p", parent)]
         return self("commit-tree", tree, *flags, stdin=message.encode(), env=date).text
 

@@ -16,15 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-import requests
 from packaging.utils import canonicalize_name
-from pypi_simple import (
-    PYPI_SIMPLE_ENDPOINT,
-    NoSuchProjectError,
-    PyPISimple,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-)
 
 from builder.errors import IdentityError
 
@@ -82,6 +74,8 @@ def _pip_config(env: Mapping[str, str]) -> dict[str, str]:
 
 def settings(env: Mapping[str, str] | None = None) -> Settings:
     """The user's index settings; the public index if there are none."""
+    import pypi_simple  # noqa: PLC0415  (slow to load)
+
     env = os.environ if env is None else env
     config = _pip_config(env)
     main = (
@@ -89,7 +83,7 @@ def settings(env: Mapping[str, str] | None = None) -> Settings:
         or env.get("UV_INDEX_URL")
         or env.get("PIP_INDEX_URL")
         or config.get("index-url")
-        or PYPI_SIMPLE_ENDPOINT
+        or pypi_simple.PYPI_SIMPLE_ENDPOINT
     )
     extra = (env.get("PIP_EXTRA_INDEX_URL") or config.get("extra-index-url") or "").split()
     links = (env.get("PIP_FIND_LINKS") or config.get("find-links") or "").split()
@@ -107,6 +101,9 @@ def locate(artifact: Artifact, where: Settings) -> str | Path:
     Raises:
         IdentityError: no index has it, or none could be asked.
     """
+    import pypi_simple  # noqa: PLC0415  (slow to load)
+    import requests  # noqa: PLC0415
+
     project = canonicalize_name(artifact.project)
     trouble: list[str] = []
     for folder in where.links:
@@ -119,14 +116,14 @@ def locate(artifact: Artifact, where: Settings) -> str | Path:
                 return path
             continue
         try:
-            with PyPISimple(index) as client:
+            with pypi_simple.PyPISimple(index) as client:
                 page = client.get_project_page(project, timeout=30)
-        except NoSuchProjectError:
+        except pypi_simple.NoSuchProjectError:
             continue
         except (
             requests.RequestException,
-            UnsupportedContentTypeError,
-            UnsupportedRepoVersionError,
+            pypi_simple.UnsupportedContentTypeError,
+            pypi_simple.UnsupportedRepoVersionError,
         ) as error:
             trouble.append(f"{urlsplit(index).hostname}: {type(error).__name__}")
             continue

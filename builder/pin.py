@@ -34,7 +34,7 @@ VersionText = Annotated[str, AfterValidator(_version)]
 class Strict(BaseModel):
     """Base of every model that is read from a file: frozen, no unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Strength(StrEnum):

@@ -106,6 +106,7 @@ def prepare(context: Context, request: Request) -> Job:
         UsageError: engine, pin, recipe or series are wrong.
         PatchError: a patch is needed but has no file for the pin.
     """
+    note_clashes(context, request.arch)
     recipe = recipes.load(context, request.engine)
     pin = recipe.pin(request.version)
     members = load_series(context, request.engine, pin, request.arch)
@@ -130,7 +131,6 @@ def build(context: Context, job: Job) -> Built:
         BuilderError: as the stages say.
     """
     started = time.monotonic()
-    note_clashes(context, job.request.arch)
     _room(context, job)
     tree = patched_tree(context, job)
     refuse_native_patches(tree.patched, job.engine)
@@ -176,6 +176,8 @@ def engine_of(project: str) -> Engine | None:
 
 def note_clashes(context: Context, arch: Arch) -> None:
     """Say which of the environment's architecture settings are not used."""
+    if arch.cc != (8, 6):
+        context.say(f"note: the patches are made for sm_86; {arch} gets those that it needs")
     for name in _ARCH_VARIABLES:
         value = os.environ.get(name)
         if value and value not in {arch.torch, arch.cmake}:

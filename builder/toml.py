@@ -43,7 +43,9 @@ def load(path: Path, model: type[M]) -> M:
 
 
 def _first(path: Path, text: str, model: type[BaseModel], error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    # a misspelt field is also a missing one: the spelling is what helps
+    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     where = problem["loc"]
     field = ".".join(str(part) for part in where)
     message = problem["msg"].removeprefix("Value error, ")

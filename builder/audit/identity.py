@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from builder.audit.subject import Subject
     from builder.engines.base import Engine
+
+#: What setuptools-scm and its kin make up when no tag is at hand or the tree is changed.
+_GUESSED: Final = re.compile(r"\.dev\d+\+g[0-9a-f]{6,}|\.d20\d{6}$")
 
 
 def names(subject: Subject) -> Iterator[Finding]:
@@ -64,6 +67,10 @@ def versions(subject: Subject, engine: Engine | None) -> Iterator[Finding]:
         return
     if normal != wheel:
         yield finding("AUD-VERSION-005", subject.path.name, f"{wheel} should be {normal}")
+    if _GUESSED.search(wheel):
+        yield finding(
+            "AUD-VERSION-005", subject.path.name, f"{wheel} was guessed from a changed checkout"
+        )
     if Version(wheel).base_version == "0.0.0":
         yield finding("AUD-VERSION-005", subject.path.name, "0.0.0: the version was not found")
 

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import json
 import sys
 import traceback
+from typing import Final
 
 import click
 
 from builder import __version__
-from builder.cli.audit import audit
-from builder.cli.build import build
-from builder.cli.cache import cache
-from builder.cli.doctor import doctor
-from builder.cli.inspect import inspect
-from builder.cli.list import list_
-from builder.cli.lock import lock
-from builder.cli.patch import patch
-from builder.cli.prove import prove
-from builder.cli.verify_installed import verify_installed
 from builder.errors import BuilderError
+
+#: Command -> module and attribute; loaded when used, so that start-up stays quick.
+_COMMANDS: Final = {
+    "list": "list:list_",
+    "doctor": "doctor:doctor",
+    "build": "build:build",
+    "audit": "audit:audit",
+    "inspect": "inspect:inspect",
+    "patch": "patch:patch",
+    "prove": "prove:prove",
+    "verify-installed": "verify_installed:verify_installed",
+    "lock": "lock:lock",
+    "cache": "cache:cache",
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            close = difflib.get_close_matches(cmd_name, _COMMANDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"there is no command {cmd_name!r}{hint}")
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        found = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
+        assert isinstance(found, click.Command)  # noqa: S101  (the table above)
+        return found
 
 
 @click.group(
+    cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 internal, 2 usage, 3 source, 4 patch, 5 toolchain, 6 compile, "
     "7 audit, 8 proof, 9 publish, 124 time limit, 130 interrupted.",
@@ -32,12 +58,6 @@ def cli() -> None:
     """Patched, audited, ready-to-install LLM engine builds for Ampere GPUs (sm_86)."""
 
 
-for command in (
-    list_, doctor, build, audit, inspect, patch, prove, verify_installed, lock, cache,
-):  # fmt: skip
-    cli.add_command(command)
-
-
 def main(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = sys.argv[1:] if args is None else args
@@ -45,13 +65,11 @@ def main(args: list[str] | None = None) -> int:
         cli.main(words, prog_name="sm86", standalone_mode=False)
     except click.exceptions.Exit as done:
         return done.exit_code
-    except click.Abort:
-        return _fail(words, "interrupted", "", "interrupted", 130)
     except click.ClickException as error:
         usage = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
         fix = f"see '{usage} --help'" if usage else ""
         return _fail(words, error.format_message().rstrip("."), fix, "usage", 2)
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         return _fail(words, "interrupted", "run again: finished steps are kept", "interrupted", 130)
     except BuilderError as error:
         return _fail(words, error.message, error.fix, error.kind, error.exit_code)

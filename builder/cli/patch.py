@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder import pipeline
 from builder.arch import parse_target
 from builder.cli.common import common
 from builder.errors import PatchError, UsageError
@@ -16,6 +15,7 @@ from builder.patch import apply_to_directory, author
 if TYPE_CHECKING:
     from builder.cli.common import App
     from builder.patch.apply import Applied
+    from builder.pipeline import Job, Tree
 
 _ENGINE = click.argument("engine")
 _PIN = click.option("--pin", metavar="VERSION", help="Pinned version (default: the newest).")
@@ -29,6 +29,14 @@ _FILES = click.argument("patches", nargs=-1, type=click.Path(path_type=Path))
 @click.group()
 def patch() -> None:
     """Apply, check and edit patches."""
+
+
+def _series(app: App, engine: str, arch: str, pin: str | None) -> tuple[Job, Tree]:
+    """The series of a pin, applied."""
+    from builder import pipeline  # noqa: PLC0415  (slow to load; 'apply' does without)
+
+    job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
+    return job, pipeline.patched_tree(app.context, job)
 
 
 def _show(app: App, command: str, applied: list[Applied]) -> None:
@@ -87,8 +95,7 @@ def verify(
         return
     if engine is None:
         raise UsageError("neither an engine nor --tree was given", fix="see 'sm86 patch verify -h'")
-    job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
-    found = pipeline.patched_tree(app.context, job)
+    job, found = _series(app, engine, arch, pin)
     for member, record in zip(job.members, found.patched.patches, strict=True):
         if author.format_commit(found.git, record.commit) != member.file.read_bytes():
             raise PatchError(
@@ -112,8 +119,7 @@ def verify(
 @common(writes=True)
 def checkout(app: App, engine: str, folder: Path, pin: str | None, arch: str) -> None:
     """Make a git repository in FOLDER with the series as commits, to edit them."""
-    job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
-    found = pipeline.patched_tree(app.context, job)
+    job, found = _series(app, engine, arch, pin)
     if not app.context.dry_run:
         author.checkout(found.git, found.patched, folder)
     app.result("patch checkout", {"folder": str(folder), "base": found.patched.base})
@@ -131,7 +137,7 @@ def checkout(app: App, engine: str, folder: Path, pin: str | None, arch: str) ->
 @common(writes=True)
 def export(app: App, engine: str, folder: Path, pin: str | None, arch: str, *, check: bool) -> None:
     """Write the commits of FOLDER back to the patch files, byte for byte repeatable."""
-    job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
+    job, _ = _series(app, engine, arch, pin)
     exported = author.compare(job.members, author.read_commits(folder))
     changed = [item.id for item in exported if item.changed]
     if not (check or app.context.dry_run):

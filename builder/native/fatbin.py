@@ -187,6 +187,8 @@ def read(data: bytes | memoryview) -> Module:
     else:
         parts = [Section("", 1, 0, len(view), 0)]
     containers = [found for part in parts for found in _containers(view, part)]
+    if not containers and not is_elf(view):
+        raise DamagedError("neither an ELF file nor a fat binary", fix="check the path")
     return Module(view, tuple(containers))
 
 

@@ -130,9 +130,9 @@ def _materialise(local: Git, mails: Sequence[Mail]) -> None:
 
 
 def _am(local: Git, mail: Mail, epoch: int) -> str:
-    dates = {"GIT_COMMITTER_DATE": f"{epoch} +0000"}
+    dates = {"GIT_COMMITTER_DATE": f"@{epoch} +0000"}
     if not mail.date:
-        dates["GIT_AUTHOR_DATE"] = f"{epoch} +0000"
+        dates["GIT_AUTHOR_DATE"] = f"@{epoch} +0000"
     ended = local(*_AM, stdin=mail.canonical(), env=dates, check=False)
     if ended.code != 0:
         local("am", "--abort", check=False)

@@ -130,14 +130,14 @@ def _one(part: bytes, name: str, line: int) -> Mail:
         files = read(diff, name=name, first_line=line + part[:begin].count(b"\n"))
         subject, _, body = prose.partition("\n")
         return Mail(name, subject.strip() or name, body, _NOBODY, "", diff, tuple(files))
-    part = _FROM.sub(b"", part, count=1)
+    part, separators = _FROM.subn(b"", part, count=1)
     head, _, rest = part.partition(b"\n\n")
     message = email.message_from_bytes(head + b"\n\n", policy=email.policy.compat32)
     text = _decoded(message, rest)
     found = _DIFF.search(text)
     if found is None:
         raise PatchError(f"{name}: a mail without a diff", fix="remove it from the series")
-    offset = line + 1 + head.count(b"\n") + 2 + text[: found.start()].count(b"\n")
+    offset = line + separators + head.count(b"\n") + 2 + text[: found.start()].count(b"\n")
     diff = text[found.start() :]
     prose = text[: found.start()].decode("utf-8", "surrogateescape").strip("\n")
     subject = re.sub(r"^\s*\[PATCH[^\]]*\]\s*", "", _header(message, "Subject"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 #: Shared memory that one block may use on compute capability 8.6, in bytes
 #: (CUDA C++ Programming Guide, "Compute Capabilities").
@@ -111,8 +111,15 @@ def compile_for_sm86(
         registers=int(registers[1]),
         spills=sum(map(int, spills)),
         shared=int(made.metadata.shared),
-        functions=frozenset(re.findall(r"(_tq_\w+?)__", made.asm["ttir"])),
+        functions=frozenset(_functions(made.asm["source"])),
     )
+
+
+def _functions(source: str) -> Iterator[str]:
+    """Names of the functions in Triton's first representation, before inlining."""
+    for name in re.findall(r'tt\.func (?:private |public )?@"?([\w.]+)', source):
+        last = name.rpartition(".")[2]
+        yield last[0] + last[1:].split("__")[0]
 
 
 def _innermost(error: BaseException) -> str:

@@ -50,10 +50,14 @@ class Proof:
         """Record a value."""
         self.figures[name] = value
 
-    def require(self, holds: bool, failure: str) -> None:  # noqa: FBT001
+    def fail(self, failure: str) -> None:
+        """Record what did not hold."""
+        self.failures.append(failure)
+
+    def require(self, holds: object, failure: str) -> None:
         """Record a failure unless something holds."""
         if not holds:
-            self.failures.append(failure)
+            self.fail(failure)
 
     def watch(self, module: Any, symbol: str) -> None:
         """Note when a function of a module is called through its global name."""

@@ -34,8 +34,16 @@ def stored_bytes(keys: torch.Tensor, layout: Layout) -> torch.Tensor:
     tokens = keys.shape[0]
     cache = empty_cache(layout, tokens)
     store.triton_turboquant_store(
-        keys, torch.zeros_like(keys), cache, torch.arange(tokens), torch.eye(DIM),
-        torch.zeros(1), 0, layout.key_bytes, layout.value_bits, key_fp8=True,
+        keys,
+        torch.zeros_like(keys),
+        cache,
+        torch.arange(tokens),
+        torch.eye(DIM),
+        torch.zeros(1),
+        0,
+        layout.key_bytes,
+        layout.value_bits,
+        key_fp8=True,
     )
     return cache.view(-1, layout.slot)[:tokens, :DIM]
 
@@ -52,8 +60,7 @@ def check_store(proof: Proof, dtype: torch.dtype, layout: Layout) -> None:
         values = keys.flatten().float()[wrong]
         order = (values.nan_to_num(nan=1e30).abs() - 3.0).abs().argsort()
         at = wrong[order[0]]
-        proof.require(
-            False,
+        proof.fail(
             f"store {name}: {len(wrong)} of 65536 bytes differ from E4M3; for example key"
             f" {keys.flatten()[at].item():.4g} is stored as 0x{got[at]:02X}, not 0x{want[at]:02X}",
         )
@@ -72,8 +79,7 @@ def compare(proof: Proof, what: str, got: torch.Tensor) -> None:
     proof.figure(f"{what}_wrong_bytes", int((~same).sum()))
     if not same.all():
         at = int((~same).nonzero()[0])
-        proof.require(
-            False,
+        proof.fail(
             f"{what}: {int((~same).sum())} of 256 bytes decode wrongly; for example 0x{at:02X} as"
             f" {got[at].item():.4g}, not {want[at].item():.4g}",
         )
@@ -85,9 +91,17 @@ def check_dequant(proof: Proof, layout: Layout) -> None:
     keys = torch.zeros(1, 1, 256, DIM, dtype=torch.float16)
     values = torch.zeros_like(keys)
     decode._tq_full_dequant_kv[(256, 1)](
-        cache, table, torch.zeros(1), keys, values,
-        *keys.stride()[:3], *values.stride()[:3], *cache.stride()[:3], table.stride(0),
-        **layout.read_constants(), num_warps=4,
+        cache,
+        table,
+        torch.zeros(1),
+        keys,
+        values,
+        *keys.stride()[:3],
+        *values.stride()[:3],
+        *cache.stride()[:3],
+        table.stride(0),
+        **layout.read_constants(),
+        num_warps=4,
     )
     rows = keys[0, 0].float()
     proof.require(bool(((rows == rows[:, :1]) | rows.isnan()).all()), "dequant: a row is uneven")
@@ -104,10 +118,23 @@ def check_decode(proof: Proof, layout: Layout) -> None:
     partial = torch.zeros(256, 1, 1, DIM + 1)
     constants = layout.read_constants() | {"BLOCK_SIZE": 1}
     decode._tq_decode_stage1[(256, 1, 1)](
-        query, shifted, tokens[:, None], torch.ones(256, dtype=torch.int32), torch.zeros(1), partial,
-        *query.stride()[:2], *shifted.stride()[:3], 1, *partial.stride()[:3],
-        **constants, NUM_KV_SPLITS=1, KV_GROUP_SIZE=1, ATTN_SCALE=1.0, BLOCK_KV=4,
-        num_warps=1, num_stages=1,
+        query,
+        shifted,
+        tokens[:, None],
+        torch.ones(256, dtype=torch.int32),
+        torch.zeros(1),
+        partial,
+        *query.stride()[:2],
+        *shifted.stride()[:3],
+        1,
+        *partial.stride()[:3],
+        **constants,
+        NUM_KV_SPLITS=1,
+        KV_GROUP_SIZE=1,
+        ATTN_SCALE=1.0,
+        BLOCK_KV=4,
+        num_warps=1,
+        num_stages=1,
     )
     # the row maximum passes over a NaN score, but the row itself must be NaN
     scores = torch.where(partial[:, 0, 0, 0].isnan(), float("nan"), partial[:, 0, 0, DIM])
