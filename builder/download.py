@@ -23,7 +23,7 @@ from rich.progress import (
 
 from builder import index
 from builder.errors import IdentityError, ToolError
-from builder.store import file_sha256, lock
+from builder.store import file_sha256, lock, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,12 @@ def cached(context: Context, artifact: Artifact) -> Path | None:
     """The file if it is in the cache."""
     path = context.cache / "downloads" / artifact.sha256 / artifact.file
     return path if path.is_file() and path.stat().st_size == artifact.size else None
+
+
+def address(context: Context, artifact: Artifact) -> str:
+    """Where a cached file came from; empty if it came from a local folder."""
+    note = context.cache / "downloads" / artifact.sha256 / "url"
+    return note.read_text() if note.is_file() else ""
 
 
 def fetch(context: Context, artifact: Artifact) -> Path:
@@ -84,6 +90,8 @@ def fetch(context: Context, artifact: Artifact) -> Path:
             )
         target = home / artifact.sha256 / artifact.file
         target.parent.mkdir(exist_ok=True)
+        if isinstance(where, str):
+            write_atomic(target.parent / "url", where.partition("#")[0])
         part.replace(target)
         return target
 

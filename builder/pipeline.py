@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from builder import recipe as recipes
 from builder.audit.run import audit_wheel
-from builder.download import cached
+from builder.download import address, cached
 from builder.engines.registry import get_engine
 from builder.errors import AuditError, BuilderError, ToolError
 from builder.native import NativeResult, refuse_native_patches, take_upstream
@@ -152,8 +152,9 @@ def build(context: Context, job: Job) -> Built:
     with lock(context, f"out-{result.sha256[:32]}"):
         _publish(path, wheel)
         locks = write_locks(
-            context.recipes / "locks" / job.pin.lock, context.out,
+            context.recipes / "locks" / job.pin.lock, wheel,
             distribution=job.engine.distribution, version=result.version, sha256=result.sha256,
+            origin=address(context, job.pin.wheel),
         )  # fmt: skip
         write_atomic(context.out / f"{result.file}.json", report.model_dump_json(indent=1) + "\n")
     seconds = time.monotonic() - started

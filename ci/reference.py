@@ -58,12 +58,8 @@ def page(title: str, intro: str, top: type[BaseModel]) -> str:
             continue
         done.append(model)
         about = (model.__doc__ or "").strip().split("\n\n")[0]
-        text.append(f"## {model.__name__}
-
-{about}
-")
-        text.append("| field | type | default | meaning |
-|---|---|---|---|")
+        text.append(f"## {model.__name__}\n\n{about}\n")
+        text.append("| field | type | default | meaning |\n|---|---|---|---|")
         for name, field in model.model_fields.items():
             default = "required" if field.is_required() else f"`{field.default!r}`"
             meaning = " ".join((field.description or "").split())

@@ -31,13 +31,15 @@ def lock(app: App, engine: str, pin: str | None, exclude_newer: datetime, *, che
     """Resolve and hash everything that the wheel needs; written below recipes/locks/."""
     found = recipe.load(app.context, engine).pin(pin)
     day = exclude_newer.date()
-    text = resolve(app.context, found, engine=engine, day=day)
+    made = resolve(app.context, found, engine=engine, day=day)
     path = app.context.recipes / "locks" / found.lock
-    same = path.is_file() and path.read_text() == text
+    files = {path: made.requirements, path.with_suffix(".pylock.toml"): made.pylock}
+    same = all(one.is_file() and one.read_text() == text for one, text in files.items())
     if not (check or app.context.dry_run or same):
-        write_atomic(path, text)
-    count = sum("==" in line for line in text.splitlines() if not line.startswith("#"))
-    app.result("lock", {"file": str(path), "same": same, "pins": count})
-    app.line(f"{path}: {count} pins, {'unchanged' if same else 'changed'}")
+        for one, text in files.items():
+            write_atomic(one, text)
+    count = made.pylock.count("[[packages]]") - 1
+    app.result("lock", {"files": [str(one) for one in files], "same": same, "packages": count})
+    app.line(f"{path}: {count} packages, {'unchanged' if same else 'changed'}")
     if check and not same:
         raise UsageError(f"{path} is not what is resolved for {day}", fix="run without --check")

@@ -11,20 +11,22 @@ from builder.store import write_atomic
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:\s*;[^\\]*)?)")
+_PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)((?:\s*;[^\\]*)?)")
 
 
 def write_locks(
-    lock: Path, out: Path, *, distribution: str, version: str, sha256: str
+    lock: Path, wheel: Path, *, distribution: str, version: str, sha256: str, origin: str
 ) -> list[Path]:
-    """Write ``requirements-<version>.txt`` and ``constraints-<version>.txt`` beside a wheel.
+    """Write requirements, constraints and, where it can be, a lock file (PEP 751) beside a wheel.
 
     Args:
         lock: the committed lock of everything that the wheel needs.
-        out: the wheel's folder.
-        distribution: the wheel's distribution.
+        wheel: the wheel.
+        distribution: its distribution.
         version: its version.
         sha256: its digest.
+        origin: address that the official wheel was fetched from; the lock file's other
+            addresses follow from it. Empty if it came from a local folder.
 
     Returns:
         The files written.
@@ -55,7 +57,34 @@ def write_locks(
         + "".join(f"{name}=={pinned}{marker.rstrip()}\n" for name, pinned, marker in
                   (found.groups() for found in pins))
     )  # fmt: skip
+    out = wheel.parent
     written = [out / f"requirements-{version}.txt", out / f"constraints-{version}.txt"]
     for path, content in zip(written, (requirements, constraints), strict=True):
         write_atomic(path, content)
+    text = _pylock(lock.with_suffix(".pylock.toml"), wheel, version, sha256, origin)
+    if text:
+        # PEP 751 allows no dot in a lock file's own name
+        name = re.sub(r"[^A-Za-z0-9]+", "-", f"{distribution}-{version}")
+        written.append(out / f"pylock.{name}.toml")
+        write_atomic(written[-1], text)
     return written
+
+
+def _pylock(committed: Path, wheel: Path, version: str, sha256: str, origin: str) -> str:
+    """The committed lock file with the index's host put in and our wheel for upstream's."""
+    if not committed.is_file() or not origin:
+        return ""
+    text = committed.read_text()
+    anchor = re.search(r'url = "\{files\}/([^"]+_x86_64\.whl)"', text)
+    if anchor is None or not origin.endswith(anchor[1]):
+        return ""
+    ours = (
+        f'version = "{version}"\n'
+        f'wheels = [{{ path = "{wheel.name}", size = {wheel.stat().st_size},'
+        f' hashes = {{ sha256 = "{sha256}" }} }}]\n'
+    )
+    head, first, *rest = text.split("[[packages]]\n")
+    named = first.splitlines()[0] + "\n"
+    return "[[packages]]\n".join([head, named + ours + "\n", *rest]).replace(
+        "{files}/", origin.removesuffix(anchor[1])
+    )
