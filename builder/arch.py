@@ -28,6 +28,7 @@ KNOWN: Final[dict[tuple[int, int], str]] = {
     (12, 0): "RTX 50",
     (12, 1): "GB10",
 }
+_TEGRA: Final = 87
 #: Where the patches aim, and what a build may be cut to.
 BUILDABLE: Final = ((8, 0), (8, 6), (8, 9))
 
@@ -100,6 +101,8 @@ class Arch:
             return False  # an Arch here never has features of one chip or family
         if code.ptx:
             return code.number <= self.number
+        if code.number == _TEGRA:  # an integrated GPU; its code is for nothing else
+            return self.number == _TEGRA
         return code.number // 10 == self.major and code.number <= self.number
 
     def __str__(self) -> str:

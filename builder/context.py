@@ -31,6 +31,12 @@ def _default_cache() -> Path:
     return Path(given) if given else Path(platformdirs.user_cache_dir("sm86-builder"))
 
 
+def is_cache(folder: Path) -> bool:
+    """Whether a folder carries the tag that this program puts into its caches."""
+    tag = folder / "CACHEDIR.TAG"
+    return tag.is_file() and tag.read_text() == _TAG
+
+
 @dataclass(frozen=True)
 class Context:
     """Paths and settings of one run.
@@ -54,6 +60,8 @@ class Context:
     console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
     def __post_init__(self) -> None:
+        for name in ("root", "cache", "out"):
+            object.__setattr__(self, name, getattr(self, name).absolute())
         for name in ("recipes", "patches"):
             if not (self.root / name).is_dir():
                 raise UsageError(

@@ -141,7 +141,7 @@ def judge(card: Card, cuda: tuple[int, int]) -> Finding:
             name, "warn", detail,
             f"CUDA {cuda[0]}.{cuda[1]} needs driver {need} or newer: update the NVIDIA driver",
         )  # fmt: skip
-    if card.capability not in {(8, 6), (8, 7), (8, 9)}:
+    if card.capability not in {(8, 6), (8, 9)}:
         return Finding(name, "warn", detail, "the sm_86 wheels are not for this card")
     return Finding(name, "ok", detail)
 

@@ -8,48 +8,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from builder.run import Done, run, which
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 IDENTITY: Final = ("sm86-builder", "builder@sm86.invalid")
-_CONFIG: Final = {
-    "advice.detachedHead": "false",
-    "am.threeWay": "false",
-    "apply.whitespace": "nowarn",
-    "commit.gpgSign": "false",
-    "core.abbrev": "40",
-    "core.attributesFile": os.devnull,
-    "core.autocrlf": "false",
-    "core.excludesFile": os.devnull,
-    "core.fileMode": "true",
-    "core.fsmonitor": "false",
-    "core.fsync": "none",
-    "core.hooksPath": os.devnull,
-    "core.quotePath": "true",
-    "core.safecrlf": "false",
-    "core.symlinks": "true",
-    "core.untrackedCache": "false",
-    "diff.algorithm": "myers",
-    "diff.context": "3",
-    "diff.interHunkContext": "0",
-    "diff.mnemonicPrefix": "false",
-    "diff.noprefix": "false",
-    "diff.renames": "true",
-    "diff.suppressBlankEmpty": "false",
-    "format.attach": "false",
-    "format.encodeEmailHeaders": "true",
-    "gc.auto": "0",
-    "i18n.commitEncoding": "UTF-8",
-    "i18n.logOutputEncoding": "UTF-8",
-    "init.defaultBranch": "pristine",
-    "maintenance.auto": "false",
-    "safe.directory": "*",
-}
+_CONFIG: Final = Path(__file__).resolve().parent / "gitconfig"
 #: Highest-precedence attributes: whatever the tree's own .gitattributes say, bytes stay bytes.
 _ATTRIBUTES: Final = "* -text -eol -filter -ident -working-tree-encoding !diff -export-subst\n"
 
@@ -73,8 +41,7 @@ def environment(*, network: bool = False) -> dict[str, str]:
         )
         env = {key: val for key, val in os.environ.items() if not key.startswith(gone)}
     else:
-        env |= {"GIT_CONFIG_GLOBAL": os.devnull, "HOME": os.devnull, "XDG_CONFIG_HOME": os.devnull}
-        env |= {"GIT_CONFIG_NOSYSTEM": "1"}
+        env |= {"GIT_CONFIG_GLOBAL": str(_CONFIG), "GIT_CONFIG_NOSYSTEM": "1", "HOME": os.devnull}
     name, mail = IDENTITY
     return env | {
         "GIT_ASKPASS": "true",
@@ -103,12 +70,17 @@ class Git:
     dir: Path
     tree: Path | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dir", self.dir.absolute())
+        if self.tree is not None:
+            object.__setattr__(self, "tree", self.tree.absolute())
+
     @classmethod
     def init(cls, path: Path) -> Git:
         """Make an empty bare repository whose contents are never converted."""
         which("git", package="git")
         run(
-            ["git", *_options(), "init", "--quiet", "--bare", "--template=", path],
+            ["git", "init", "--quiet", "--bare", "--template=", path],
             env=environment(),
         )
         (path / "info").mkdir(exist_ok=True)
@@ -129,7 +101,7 @@ class Git:
         Raises:
             ProgramError: git failed and `check` is true.
         """
-        words: list[str | Path] = ["git", *_options(), f"--git-dir={self.dir}"]
+        words: list[str | Path] = ["git", f"--git-dir={self.dir}"]
         if self.tree is not None:
             words.append(f"--work-tree={self.tree}")
         return run(
@@ -140,6 +112,18 @@ class Git:
             check=check,
             timeout=timeout,
         )
+
+    def borrow(self, other: Git) -> None:
+        """Use another repository's objects, and those that it borrows itself, without copying."""
+        own = other.dir / "objects"
+        paths = [own]
+        note = own / "info" / "alternates"
+        if note.is_file():
+            # git follows relative paths at the first level only
+            paths += [(own / line).resolve() for line in note.read_text().splitlines()]
+        info = self.dir / "objects" / "info"
+        info.mkdir(exist_ok=True)
+        (info / "alternates").write_text("".join(f"{path}\n" for path in paths))
 
     def text(self, *args: str | Path) -> str:
         """Standard output of a git command, stripped."""
@@ -156,7 +140,3 @@ class Git:
         date = {"GIT_AUTHOR_DATE": f"@{epoch} +0000", "GIT_COMMITTER_DATE": f"@{epoch} +0000"}
         flags = [word for parent in parents for word in ("-p", parent)]
         return self("commit-tree", tree, *flags, stdin=message.encode(), env=date).text
-
-
-def _options() -> list[str]:
-    return [word for key, value in _CONFIG.items() for word in ("-c", f"{key}={value}")]

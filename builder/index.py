@@ -23,6 +23,8 @@ from builder.errors import IdentityError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pypi_simple import ProjectPage
+
     from builder.pin import Artifact
 
 #: uv allows ``name=address``.
@@ -95,6 +97,23 @@ def _local(url: str) -> Path:
     return Path(unquote(urlsplit(url).path)) if url.startswith("file:") else Path(url)
 
 
+def _page(index: str, project: str) -> ProjectPage:
+    import pypi_simple  # noqa: PLC0415  (slow to load)
+    import requests  # noqa: PLC0415
+    import stamina  # noqa: PLC0415
+
+    def worth_another_try(error: Exception) -> bool:
+        if isinstance(error, requests.HTTPError) and error.response is not None:
+            return error.response.status_code in {408, 425, 429, 500, 502, 503, 504}
+        return isinstance(error, requests.ConnectionError | requests.Timeout)
+
+    for attempt in stamina.retry_context(on=worth_another_try, attempts=4, timeout=60):
+        with attempt, pypi_simple.PyPISimple(index) as client:
+            return client.get_project_page(project, timeout=30)
+    msg = "unreachable"
+    raise AssertionError(msg)
+
+
 def locate(artifact: Artifact, where: Settings) -> str | Path:
     """The address, or the local path, of a file.
 
@@ -116,8 +135,7 @@ def locate(artifact: Artifact, where: Settings) -> str | Path:
                 return path
             continue
         try:
-            with pypi_simple.PyPISimple(index) as client:
-                page = client.get_project_page(project, timeout=30)
+            page = _page(index, project)
         except pypi_simple.NoSuchProjectError:
             continue
         except (

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from builder.audit.patches import defines
 from builder.errors import AuditError, UsageError
 from builder.run import ProgramError, run
+from builder.store import file_sha256
 from builder.wheel.record import BUILD_RECORD, BuildRecord
 
 
@@ -87,6 +88,13 @@ def verify_installed(distribution: str, *, site: Path) -> Installed:
         actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         if actual != file.sha256:
             dead |= dict.fromkeys(file.patches, file.path)
+    for module in record.modules:
+        path = site / module.path
+        if not path.is_file() or file_sha256(path) != module.sha256:
+            raise AuditError(
+                f"{distribution} {version}: {module.path} was changed since or is missing",
+                fix="install the wheel's requirements file again with --force-reinstall",
+            )
     for live in record.live:
         path = site / live.file
         if live.patch not in dead and not (

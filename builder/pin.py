@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Commit = Annotated[
@@ -101,7 +100,7 @@ class Pin(Strict):
     """Upstream's tag; for people, never used to fetch."""
     commit: Commit
     """The commit that the tag named when it was pinned."""
-    released: datetime
+    released: AwareDatetime
     """Release time; every file in our wheels carries it (SOURCE_DATE_EPOCH)."""
     torch: VersionText
     """The torch that the native layer is linked against."""

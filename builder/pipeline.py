@@ -2,79 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from builder import recipe as recipes
 from builder.audit.run import audit_wheel
 from builder.download import address, cached
 from builder.engines.registry import get_engine
 from builder.errors import AuditError, BuilderError, ToolError
+from builder.job import Job, Request, Tree, patched_tree, prepare
 from builder.native import NativeResult, refuse_native_patches, take_upstream
-from builder.patch import PatchResult, apply_series
-from builder.series import Member, load_series
-from builder.source import Origin, SourceResult, fetch_source
 from builder.store import atomic_path, lock, write_atomic
 from builder.wheel import Parts, WheelResult, assemble, write_locks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.arch import Arch
     from builder.audit.finding import AuditReport
     from builder.context import Context
     from builder.engines.base import Engine
-    from builder.git import Git
-    from builder.pin import Artifact, Pin
-    from builder.recipe import Recipe
-
-#: Variables by which other tools are told an architecture; the command line wins over them.
-_ARCH_VARIABLES: Final = (
-    "TORCH_CUDA_ARCH_LIST",
-    "CMAKE_CUDA_ARCHITECTURES",
-    "CUDAARCHS",
-    "CUDA_DOCKER_ARCH",
-)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be built.
-
-    Attributes:
-        engine: the engine's name.
-        arch: the card's architecture.
-        version: a pinned version; the newest if None.
-        origin: where the source is to come from.
-    """
-
-    engine: str
-    arch: Arch
-    version: str | None = None
-    origin: Origin = field(default_factory=Origin)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A request with its recipe read: nothing has been fetched yet."""
-
-    request: Request
-    recipe: Recipe
-    pin: Pin
-    engine: Engine
-    members: tuple[Member, ...]
-
-
-@dataclass(frozen=True)
-class Tree:
-    """The source of a job, pristine and patched."""
-
-    pristine: tuple[Git, SourceResult]
-    git: Git
-    patched: PatchResult
+    from builder.patch import PatchResult
+    from builder.pin import Artifact
+__all__ = [
+    "Built",
+    "Job",
+    "Request",
+    "Tree",
+    "build",
+    "engine_of",
+    "patched_tree",
+    "plan",
+    "prepare",
+]
 
 
 @dataclass(frozen=True)
@@ -99,30 +59,6 @@ class Built:
     seconds: float
 
 
-def prepare(context: Context, request: Request) -> Job:
-    """Read recipe and series.
-
-    Raises:
-        UsageError: engine, pin, recipe or series are wrong.
-        PatchError: a patch is needed but has no file for the pin.
-    """
-    note_clashes(context, request.arch)
-    recipe = recipes.load(context, request.engine)
-    pin = recipe.pin(request.version)
-    members = load_series(context, request.engine, pin, request.arch)
-    return Job(request, recipe, pin, get_engine(request.engine), members)
-
-
-def patched_tree(context: Context, job: Job) -> Tree:
-    """Fetch the source and apply the series."""
-    pristine = fetch_source(
-        context, job.pin, origin=job.request.origin, repository=job.recipe.repository,
-        package=job.engine.package,
-    )  # fmt: skip
-    git, patched = apply_series(context, job.pin, source=pristine, members=job.members)
-    return Tree(pristine, git, patched)
-
-
 def build(context: Context, job: Job) -> Built:
     """Build and audit one wheel, and put it into the output folder.
 
@@ -132,6 +68,12 @@ def build(context: Context, job: Job) -> Built:
     """
     started = time.monotonic()
     _room(context, job)
+    cost = plan(context, job)
+    context.say(
+        f"{job.request.engine} {job.pin.version} for {job.request.arch}:"
+        f" {cost['download_bytes'] / 1e6:.0f} MB to download, {cost['compile_units']} units to"
+        f" compile, {cost['disk_bytes'] / 1e6:.0f} MB of disk"
+    )
     tree = patched_tree(context, job)
     refuse_native_patches(tree.patched, job.engine)
     official, native = take_upstream(
@@ -173,16 +115,6 @@ def engine_of(project: str) -> Engine | None:
     except BuilderError:
         return None
     return engine if engine.distribution == project else None
-
-
-def note_clashes(context: Context, arch: Arch) -> None:
-    """Say which of the environment's architecture settings are not used."""
-    if arch.cc != (8, 6):
-        context.say(f"note: the patches are made for sm_86; {arch} gets those that it needs")
-    for name in _ARCH_VARIABLES:
-        value = os.environ.get(name)
-        if value and value not in {arch.torch, arch.cmake}:
-            context.say(f"note: {name}={value} is ignored: --arch {arch} was given")
 
 
 def _downloads(context: Context, job: Job) -> list[Artifact]:

@@ -7,11 +7,14 @@ as a whole on a time limit or an interrupt) and, if asked, a log file.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,8 +67,29 @@ class ProgramError(BuilderError):
     exit_code = 1
 
     def __init__(self, done: Done) -> None:
-        super().__init__(f"{shlex.join(done.args[:4])} failed ({done.code}): {done.last_words}")
+        words = [word for word in done.args[1:] if not word.startswith("-")]
+        name = " ".join([done.args[0].rpartition("/")[2], *words[:1]])
+        super().__init__(f"{name} failed ({done.code}): {done.last_words}")
         self.done = done
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+_live: set[subprocess.Popen[bytes]] = set()
+_live_lock = threading.Lock()
+
+
+def _die_with_parent() -> None:
+    """In the child, before its program starts: end when the thread that started it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_all() -> None:
+    """End every program that is running now, with its children."""
+    with _live_lock:
+        running = list(_live)
+    for process in running:
+        _kill(process)
 
 
 def which(program: str, *, package: str) -> str:
@@ -117,21 +141,27 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  (one C call, no Python locks)
         )
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():
             raise
         msg = f"{words[0]} is not on PATH"
         raise ToolError(msg, fix="install it, or run 'sm86 doctor'") from error
+    with _live_lock:
+        _live.add(process)
     try:
         out, err = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired as error:
         _kill(process)
         msg = f"{words[0]} ran longer than {timeout:.0f} s"
-        raise TimeLimitError(msg, fix="see the log, or raise the limit") from error
+        raise TimeLimitError(msg, fix=f"see {log}" if log else "run it again with -v") from error
     except BaseException:
         _kill(process)
         raise
+    finally:
+        with _live_lock:
+            _live.discard(process)
     done = Done(words, process.returncode, out, err, time.monotonic() - started)
     if log is not None:
         with log.open("ab") as file:
@@ -143,10 +173,19 @@ def run(
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process group: ask first, then insist; reap it."""
-    for how, wait in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=wait)
-            return
+    """End a process group: ask first, then insist, also on members that closed their pipes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+        process.communicate(timeout=0.5)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+        process.communicate(timeout=5)
+
+
+def no_room(error: BaseException) -> bool:
+    """Whether a failure, ours or a program's, is a full disk."""
+    if isinstance(error, OSError):
+        return error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return isinstance(error, ProgramError) and b"No space left on device" in error.done.err

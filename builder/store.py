@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def file_sha256(path: Path) -> str:
 def atomic_path(target: Path) -> Iterator[Path]:
     """A temporary path beside `target` that becomes it when the block ends without error."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    os.close(handle)
-    temporary = target.parent / name
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+        if not _alive(left.name.split(".")[-3]):
+            left.unlink(missing_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -88,6 +90,33 @@ def atomic_path(target: Path) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _alive(pid: str) -> bool:
+    """Whether a process of this number is running (a number that is none counts as running)."""
+    return not pid.isdigit() or Path(f"/proc/{pid}").exists()
+
+
+@contextlib.contextmanager
+def scratch(context: Context) -> Iterator[Path]:
+    """A temporary folder in the cache; what killed runs left of such folders is removed."""
+    home = context.cache_dir("scratch")
+    for left in home.glob("*.lock"):
+        held = FileLock(left)
+        with contextlib.suppress(Timeout):
+            held.acquire(timeout=0)
+            remove_tree(left.with_suffix(""))
+            left.unlink(missing_ok=True)
+            held.release()
+    place = home / secrets.token_hex(8)
+    mine = FileLock(place.with_suffix(".lock"))
+    with mine:
+        place.mkdir()
+        try:
+            yield place
+        finally:
+            remove_tree(place)
+            place.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def write_atomic(target: Path, content: bytes | str) -> None:
@@ -101,13 +130,23 @@ def lock(context: Context, name: str) -> FileLock:
     return FileLock(context.cache_dir("locks") / f"{name}.lock")
 
 
+#: Folders of the cache that hold entries which can be made again.
+KINDS: Final = ("downloads", "source", "patch", "native", "wheel", "worlds")
+
+
+def entry_lock(context: Context, entry: Path) -> FileLock:
+    """The lock under which an entry of the cache is made."""
+    kind = {"downloads": "download", "worlds": "world"}.get(entry.parent.name, entry.parent.name)
+    return lock(context, f"{kind}-{entry.name.removesuffix('.part')[:32]}")
+
+
 def remove_tree(path: Path) -> None:
     """Delete a folder, also one with read-only members; missing is fine."""
     if not path.exists():
         return
     doomed = path
     if not path.name.startswith("."):  # leave the name at once: nobody may take it for whole
-        doomed = path.with_name(f".{path.name}.{os.getpid()}.doomed")
+        doomed = path.with_name(f".{path.name}.{secrets.token_hex(4)}.doomed")
         path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
@@ -139,7 +178,7 @@ def stage(
                 return entry, found
         remove_tree(entry)
         _sweep(home, place)
-        work = home / f".{place}.{os.getpid()}.part"
+        work = home / f".{place}.{secrets.token_hex(4)}.part"
         work.mkdir()
         try:
             started = time.monotonic()

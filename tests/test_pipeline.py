@@ -107,7 +107,6 @@ def test_git_and_sdist_give_the_same_package(
 
 
 def test_a_local_source_is_marked_dirty(toy: Toy, toy_context: Context) -> None:
-    (toy.tree / "vllm" / "extra.py").write_text("x = 1\n")
     built = build(toy_context, Origin("local", toy.tree))
     assert built.result.version.endswith(".dirty")
     assert [one.rule for one in built.audit.findings] == ["AUD-ARCH-002", "AUD-DIRTY-001"]
@@ -165,11 +164,25 @@ def test_a_changed_file_must_say_so(toy: Toy, toy_context: Context) -> None:
 
 
 def test_compiled_sources_are_not_patched_silently(toy: Toy, toy_context: Context) -> None:
-    edit_patch(toy, b"Patch: raise-limit\n", b"Patch: raise-limit\n---\n")
+    edit_patch(toy, b" 1 file changed, 2 insertions(+), 1 deletion(-)\n", b"")
     with (toy.root / "patches/vllm/raise-limit/1.2.0.patch").open("ab") as file:
         file.write(b"--- a/csrc/ops.cu\n+++ b/csrc/ops.cu\n@@ -1 +1 @@\n-// kernels\n+// faster\n")
     with pytest.raises(CompileError, match=r"csrc/ops\.cu"):
         build(toy_context)
+
+
+def test_a_local_change_reaches_the_wheel(toy: Toy, toy_context: Context) -> None:
+    """Added, changed and removed files of a local tree, patched files among them."""
+    (toy.tree / "vllm" / "extra.py").write_text("x = 1\n")
+    (toy.tree / "vllm" / "__init__.py").write_text("y = 2\n")
+    (toy.tree / "vllm" / "data.json").unlink()
+    built = build(toy_context, Origin("local", toy.tree))
+    entries = {entry.name: entry for entry in archive.members(built.wheel)}
+    assert archive.content(entries["vllm/extra.py"]) == b"x = 1\n"
+    assert archive.content(entries["vllm/__init__.py"]) == b"y = 2\n"
+    assert archive.content(entries["vllm/ops.py"]) == toys.PATCHED
+    assert "vllm/data.json" not in entries
+    assert "vllm/_C.abi3.so" in entries
 
 
 def test_a_plan_before_the_build(toy_context: Context) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from builder.audit.finding import Finding, finding
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Prefixes of symbols that the interpreter, the C library and the driver bring.
 _ELSEWHERE: Final = ("Py", "_Py", "cu", "__cu", "_Unwind_", "__gxx", "__cxa", "__libc", "__stack")
-_TORCH: Final = ("c10", "at", "caffe2", "torch", "aoti_torch", "aoti")
+_TORCH: Final = "|".join(f"{len(name)}{name}" for name in ("c10", "at", "caffe2", "torch"))
 
 
 def exports(site_packages: Path) -> set[str]:
@@ -47,4 +48,4 @@ def _is_torch(symbol: str) -> bool:
         return False
     if not symbol.startswith("_Z"):
         return symbol.startswith(("aoti_torch_", "torch_"))
-    return any(f"{len(name)}{name}" in symbol[:24] for name in _TORCH)
+    return re.match(rf"_ZN?[KVr]*(?:{_TORCH})", symbol) is not None

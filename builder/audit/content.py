@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from builder.audit.finding import Finding, ModuleReport, finding
 from builder.native.dynamic import needed
 from builder.wheel.platform import policy, too_new
+
+#: Libraries whose file version is CUDA's major version.
+_CUDA: Final = re.compile(r"lib(?:cudart|cublas|cublasLt|cusparse|nvrtc|nvJitLink)\.so\.(\d+)")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +36,11 @@ def module_report(name: str, data: bytes, module: Module, arch: Arch) -> ModuleR
 def gpu_functions(subject: Subject, name: str, module: Module, arch: Arch) -> Iterator[Finding]:
     """Every GPU function that the manifest lists has code that runs on the card."""
     record = subject.record
-    if record is None:
+    if record is None or name not in record.kernels:
         if module.containers and not any(unit.choice(arch) for unit in module.containers):
             yield finding("AUD-ARCH-001", name, f"has no code that runs on {arch}")
         return
-    wanted = record.kernels.get(name, {})
-    have = module.kernels(arch) if wanted else {}
+    wanted, have = record.kernels[name], module.kernels(arch)
     lost = {kernel: (have.get(kernel, 0), count) for kernel, count in wanted.items()}
     lost = {kernel: both for kernel, both in lost.items() if both[0] < both[1]}
     if lost:
@@ -85,22 +88,39 @@ def label_arch(subject: Subject, arch: Arch) -> Iterator[Finding]:
 
 
 def cuda_major(subject: Subject, module: ModuleReport) -> Iterator[Finding]:
-    """CUDA libraries are of the label's major version."""
-    if subject.label is None:
+    """CUDA libraries are of the label's major version; any wheel's ``cuNNN`` counts."""
+    named = re.search(r"(?:^|[.+])cu(\d{2,3})(?:$|\.)", subject.versions["AUD-VERSION-002"])
+    if named is None:
         return
-    wanted = subject.label.cuda.removeprefix("cu")[:-1]
+    wanted = named[1][:-1]
     for library in module.needed:
-        found = re.match(r"lib(?:cudart|nvrtc|nvJitLink)\.so\.(\d+)", library)
+        found = _CUDA.match(library)
         if found is not None and found[1] != wanted:
             yield finding(
                 "AUD-CUDA-001", module.path,
-                f"links to {library}, the label {subject.label.cuda} means CUDA {wanted}",
+                f"links to {library}, the label cu{named[1]} means CUDA {wanted}",
             )  # fmt: skip
+
+
+def digest(subject: Subject, name: str, data: bytes) -> Iterator[Finding]:
+    """A compiled file is the recorded one; asked only where no other rule names the difference."""
+    if subject.record is None:
+        return
+    known = {module.path: module.sha256 for module in subject.record.modules}
+    if name not in known:
+        yield finding("AUD-NATIVE-001", name, "is not in the build record")
+    elif hashlib.sha256(data).hexdigest() != known[name]:
+        yield finding("AUD-NATIVE-001", name, "has other bytes than the recorded file")
 
 
 def glibc(subject: Subject, name: str, data: bytes) -> Iterator[Finding]:
     """Symbol versions stay within what the platform tag allows."""
     for platform in subject.stem[-1].split("."):
+        if platform == "any":
+            yield finding(
+                "AUD-GLIBC-001", name, "is compiled, and the tag 'any' promises any machine"
+            )
+            continue
         if policy(platform) is None:
             continue
         bad = too_new([(name, data)], platform)

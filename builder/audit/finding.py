@@ -47,6 +47,8 @@ _ALL: Final = (
     _rule("AUD-VERSION-003", "the package's own __version__ is the wheel's", "rebuild"),
     _rule("AUD-VERSION-004", "the dist-info folder's version is the wheel's", "rebuild"),
     _rule("AUD-VERSION-005", "the version is normalised (PEP 440) and not a fallback", "rebuild"),
+    _rule("AUD-LABEL-001", "the label's CUDA, revision, digest and dirty mark are the build record's", "rebuild"),
+    _rule("AUD-META-001", "METADATA and WHEEL state each single field once, in versions that installers know", "rebuild"),
     _rule("AUD-TAG-001", "WHEEL's tags are the file name's", "retag with 'wheel tags'"),
     _rule("AUD-ENTRY-001", "the entry points are upstream's", "rebuild"),
     _rule("AUD-ARCH-001", "every listed GPU function has code that runs on the card", "rebuild"),
@@ -58,6 +60,7 @@ _ALL: Final = (
     _rule("AUD-CUDA-001", "modules link to the CUDA major version of the label", "rebuild"),
     _rule("AUD-GLIBC-001", "symbol versions stay within the platform tag's policy", "retag"),
     _rule("AUD-ABI-001", "every symbol that a module needs is in the pinned torch or CUDA", "rebuild"),
+    _rule("AUD-NATIVE-001", "every compiled file is the one that was recorded", "rebuild"),
     _rule("AUD-PATCH-001", "every patched file is the series' result", "rebuild"),
     _rule("AUD-PATCH-002", "every symbol by which a patch lives is there", "correct 'live' or rebuild"),
     _rule("AUD-PATCH-003", "nothing is left over from applying patches", "rebuild from a clean tree"),
@@ -65,6 +68,7 @@ _ALL: Final = (
     _rule("AUD-PATH-001", "no path of the machine that built it", "rebuild with mapped paths"),
     _rule("AUD-DIRTY-001", "built from a pinned source", "rebuild without --source", Severity.WARNING),
     _rule("AUD-OURS-001", "a build record is inside", "none: built elsewhere", Severity.INFO),
+    _rule("AUD-OURS-002", "a wheel with our label carries a build record that can be read", "rebuild"),
 )  # fmt: skip
 RULES: Final = {rule.id: rule for rule in _ALL}
 
@@ -102,8 +106,8 @@ class ModuleReport(BaseModel):
         path: wheel member.
         size: bytes.
         archs: architecture -> (pieces, bytes).
-        runs: whether all its GPU code units have code that runs on the audited architecture;
-            None if it has no GPU code.
+        runs: whether any of its GPU code units has code that runs on the audited architecture;
+            None if it has no GPU code. Whether all that must run do is AUD-ARCH-001.
         needed: libraries that it links to.
     """
 

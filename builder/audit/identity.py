@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from builder.audit.finding import Finding, finding
 from builder.errors import AuditError
-from builder.wheel.record import urlsafe
+from builder.wheel.record import BUILD_RECORD, urlsafe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,14 +47,13 @@ def names(subject: Subject) -> Iterator[Finding]:
 
 
 def versions(subject: Subject, engine: Engine | None) -> Iterator[Finding]:
-    """The version in each place is the one that most places state."""
+    """The version in each place is the build record's, else the one that most places state."""
     stated = dict(subject.versions)
     if engine is not None and engine.version_member in subject.entries:
         stated["AUD-VERSION-003"] = engine.read_version(subject.read(engine.version_member))
-    votes = Counter(stated.values())
+    wheel = Counter(stated.values()).most_common(1)[0][0]
     if subject.record is not None:
-        votes[subject.record.version] += 1
-    wheel = votes.most_common(1)[0][0]
+        wheel = subject.record.version
     for rule, version in stated.items():
         if version != wheel:
             yield finding(
@@ -116,6 +115,11 @@ def record(subject: Subject) -> Iterator[Finding]:
 
 def unsafe_names(subject: Subject) -> Iterator[Finding]:
     """No member leaves the folder that it is installed to."""
+    for name in subject.twice:
+        yield finding("AUD-ZIP-001", name, "is there twice: installers differ in which they take")
+    if len(subject.info_folders) > 1:
+        listed = ", ".join(subject.info_folders)
+        yield finding("AUD-ZIP-001", subject.path.name, f"has several dist-info folders: {listed}")
     for name in subject.entries:
         if name.startswith("/") or ".." in name.split("/") or "\\" in name:
             yield finding("AUD-ZIP-001", name, "leaves the installation folder")
@@ -128,3 +132,43 @@ def entry_points(subject: Subject) -> Iterator[Finding]:
     actual = hashlib.sha256(subject.info("entry_points.txt")).hexdigest()
     if actual != subject.record.entry_points:
         yield finding("AUD-ENTRY-001", "entry_points.txt", "differs from upstream's")
+
+
+def fields(subject: Subject) -> Iterator[Finding]:
+    """Fields that may stand once do, and the format is one that installers know."""
+    once = Counter(key for key, _ in subject.metadata_fields)
+    for key in ("Metadata-Version", "Name", "Version", "Summary", "Requires-Python"):
+        if once[key] > 1:
+            yield finding("AUD-META-001", "METADATA", f"states {key} {once[key]} times")
+    for key in ("Metadata-Version", "Name", "Version"):
+        if not once[key]:
+            yield finding("AUD-META-001", "METADATA", f"has no {key}")
+    stated = re.findall(rb"^Wheel-Version: *(\S+)", subject.info("WHEEL"), re.MULTILINE)
+    if len(stated) != 1 or not stated[0].startswith(b"1."):
+        shown = b", ".join(stated).decode("latin-1") or "nothing"
+        yield finding("AUD-META-001", "WHEEL", f"Wheel-Version is {shown}, not 1.x")
+
+
+def label(subject: Subject) -> Iterator[Finding]:
+    """What the version's local part says is what the build record says."""
+    found, built = subject.label, subject.record
+    if built is None:
+        raw = subject.info(BUILD_RECORD)
+        if raw or found is not None:
+            what = "cannot be read" if raw else "is missing"
+            yield finding("AUD-OURS-002", subject.path.name, f"the build record {what}")
+        return
+    if found is None:
+        yield finding("AUD-LABEL-001", subject.path.name, "the version carries no label of ours")
+        return
+    pairs = [
+        ("CUDA", found.cuda, "cu" + built.cuda.replace(".", "")),
+        ("revision", str(found.revision), str(built.revision)),
+        ("digest", found.inputs, built.inputs[:8]),
+        ("dirty mark", str(found.dirty), str(built.strength == "dirty")),
+    ]
+    for what, said, recorded in pairs:
+        if said != recorded:
+            yield finding(
+                "AUD-LABEL-001", subject.path.name, f"{what} is {said}, recorded {recorded}"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +73,4 @@ def text_paths(subject: Subject) -> Iterator[Finding]:
 
 
 def _same(sha256: str, data: bytes) -> bool:
-    import hashlib  # noqa: PLC0415  (rare path)
-
     return hashlib.sha256(data).hexdigest() == sha256

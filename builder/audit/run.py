@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from builder.audit import abi, content, identity, leaks, patches
 from builder.audit.finding import RULES, AuditReport, Finding, ModuleReport, finding
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
     from builder.arch import Arch
     from builder.engines.base import Engine
+
+#: Rules that compare with a build record: not checked where there is none.
+_OURS_ONLY: Final = frozenset(
+    {
+        "AUD-ARCH-003", "AUD-ENTRY-001", "AUD-LABEL-001", "AUD-NATIVE-001", "AUD-PATCH-001",
+        "AUD-PATCH-002", "AUD-PATH-001", "AUD-DIRTY-001",
+    }
+)  # fmt: skip
 
 
 def audit_wheel(
@@ -36,33 +44,45 @@ def audit_wheel(
     kind = engine(subject.project)
     found: list[Finding] = []
     modules: list[ModuleReport] = []
-    for rule in (
-        identity.unsafe_names(subject),
-        identity.names(subject),
-        identity.versions(subject, kind),
-        identity.tags(subject),
-        identity.record(subject),
-        identity.entry_points(subject),
-        content.label_arch(subject, arch),
-        content.missing_modules(subject),
-        patches.post_images(subject),
-        patches.live_symbols(subject),
-        patches.left_overs(subject),
-        leaks.secrets(subject),
-        leaks.text_paths(subject),
-        _compiled(subject, arch, modules, against),
-    ):
-        found += rule
+    steps: tuple[Callable[[], Iterator[Finding]], ...] = (
+        lambda: identity.unsafe_names(subject),
+        lambda: identity.record(subject),
+        lambda: identity.names(subject),
+        lambda: identity.versions(subject, kind),
+        lambda: identity.fields(subject),
+        lambda: identity.label(subject),
+        lambda: identity.tags(subject),
+        lambda: identity.entry_points(subject),
+        lambda: content.label_arch(subject, arch),
+        lambda: content.missing_modules(subject),
+        lambda: patches.post_images(subject),
+        lambda: patches.live_symbols(subject),
+        lambda: patches.left_overs(subject),
+        lambda: leaks.secrets(subject),
+        lambda: leaks.text_paths(subject),
+        lambda: _compiled(subject, arch, modules, against),
+    )
+    for step in steps:
+        try:
+            found += step()
+        except AuditError as error:  # a damaged member: the other rules still have their say
+            found.append(finding("AUD-ZIP-001", path.name, error.message))
+    found = list({(one.rule, one.where, one.message): one for one in found}.values())
     if subject.record is None:
         found.append(
             finding("AUD-OURS-001", path.name, "no build record: not built by sm86-builder")
         )
     elif subject.record.strength == "dirty":
         found.append(finding("AUD-DIRTY-001", path.name, f"built from {subject.record.source}"))
-    checked = [name for name in RULES if name != "AUD-ABI-001" or against is not None]
+    ours = subject.record is not None
+    checked = [
+        name
+        for name in RULES
+        if (ours or name not in _OURS_ONLY) and (name != "AUD-ABI-001" or against is not None)
+    ]
     return AuditReport(
         wheel=path.name, sha256=file_sha256(path), size=path.stat().st_size, arch=arch.name,
-        ours=subject.record is not None, findings=tuple(found), modules=tuple(modules),
+        ours=ours, findings=tuple(found), modules=tuple(modules),
         checked=tuple(checked),
     )  # fmt: skip
 
@@ -71,16 +91,15 @@ def _compiled(
     subject: Subject, arch: Arch, modules: list[ModuleReport], against: Path | None
 ) -> Iterator[Finding]:
     offered = abi.exports(against) if against is not None else set()
-    try:
-        for name, data, module in subject.compiled:
-            report = content.module_report(name, data, module, arch)
-            modules.append(report)
-            yield from content.gpu_functions(subject, name, module, arch)
-            yield from content.foreign_code(name, module, arch)
-            yield from content.cuda_major(subject, report)
-            yield from content.glibc(subject, name, data)
-            yield from leaks.build_paths(subject, name, data)
-            if against is not None:
-                yield from abi.missing(name, data, offered)
-    except AuditError as error:
-        yield finding("AUD-ZIP-001", subject.path.name, error.message)
+    for name, data, module in subject.compiled:
+        report = content.module_report(name, data, module, arch)
+        modules.append(report)
+        yield from content.foreign_code(name, module, arch)
+        found = [
+            *content.gpu_functions(subject, name, module, arch),
+            *content.cuda_major(subject, report),
+            *content.glibc(subject, name, data),
+            *leaks.build_paths(subject, name, data),
+            *(abi.missing(name, data, offered) if against is not None else ()),
+        ]
+        yield from found or content.digest(subject, name, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -31,10 +32,12 @@ class Subject:
     Attributes:
         path: the file.
         entries: its members by name, in file order.
+        twice: names that more than one member has.
     """
 
     path: Path
     entries: dict[str, archive.Member]
+    twice: tuple[str, ...] = ()
     _cache: dict[str, bytes] = field(default_factory=dict)
 
     @classmethod
@@ -47,19 +50,23 @@ class Subject:
         if not path.is_file():
             raise AuditError(f"{path}: no such wheel", fix="check the path")
         entries = archive.members(path)
-        found = cls(path, {entry.name: entry for entry in entries})
+        names = Counter(entry.name for entry in entries)
+        twice = tuple(name for name, count in names.items() if count > 1)
+        found = cls(path, {entry.name: entry for entry in entries}, twice)
         if found.info_folder is None:
             raise AuditError(f"{path.name}: no .dist-info folder: not a wheel", fix="get it again")
         return found
 
     @cached_property
+    def info_folders(self) -> list[str]:
+        """Every ``.dist-info`` folder at the top."""
+        tops = dict.fromkeys(name.split("/")[0] for name in self.entries if "/" in name)
+        return [top for top in tops if top.endswith(".dist-info")]
+
+    @cached_property
     def info_folder(self) -> str | None:
-        """Name of the ``.dist-info`` folder at the top."""
-        for name in self.entries:
-            top = name.split("/")[0]
-            if top.endswith(".dist-info") and "/" in name:
-                return top
-        return None
+        """Name of the first ``.dist-info`` folder at the top."""
+        return self.info_folders[0] if self.info_folders else None
 
     def read(self, name: str) -> bytes:
         """Content of a member; empty if it is not there."""
@@ -79,8 +86,16 @@ class Subject:
     @cached_property
     def metadata(self) -> dict[str, str]:
         """Single-valued fields of METADATA."""
+        fields: dict[str, str] = {}
+        for key, value in self.metadata_fields:
+            fields.setdefault(key, value)  # installers read the first
+        return fields
+
+    @cached_property
+    def metadata_fields(self) -> list[tuple[str, str]]:
+        """All fields of METADATA, in order."""
         message = email.message_from_bytes(self.info("METADATA").partition(b"\n\n")[0])
-        return {key: str(value) for key, value in message.items()}
+        return [(key, str(value)) for key, value in message.items()]
 
     @cached_property
     def stem(self) -> list[str]:
@@ -113,8 +128,13 @@ class Subject:
 
     @cached_property
     def label(self) -> Label | None:
-        """What the version's local part says, if it is one of ours."""
-        return parse_label(self.versions["AUD-VERSION-002"])
+        """What the version's local part says, if it is one of ours.
+
+        The build record's version where there is one; that the other places agree with it
+        is a matter of the rules about versions.
+        """
+        record = self.record
+        return parse_label(record.version if record else self.versions["AUD-VERSION-002"])
 
     @cached_property
     def rows(self) -> dict[str, tuple[str, str]]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.common import common, megabytes
-from builder.store import remove_tree
+from builder.context import is_cache
+from builder.errors import UsageError
+from builder.store import KINDS, entry_lock, remove_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,11 +32,15 @@ def _size(path: Path) -> int:
 def cache(app: App, *, clear: bool, older_than: float | None, max_size: float | None) -> None:
     """Show the cache, or delete from it. Nothing in it is needed for what is installed."""
     home = app.context.cache
+    if home.is_dir() and any(home.iterdir()) and not is_cache(home):
+        raise UsageError(
+            f"{home} is not a cache of this program (no CACHEDIR.TAG of ours)",
+            fix="check --cache and SM86_CACHE; nothing was deleted",
+        )
     entries = [
         (entry.stat().st_mtime, _size(entry), entry)
-        for kind in sorted(home.glob("*"))
-        if kind.is_dir() and kind.name != "locks"
-        for entry in sorted(kind.iterdir())
+        for kind in KINDS
+        for entry in sorted((home / kind).glob("*"))
     ]
     now = time.time()
     doomed = [entry for _, _, entry in entries if clear]
@@ -50,7 +56,8 @@ def cache(app: App, *, clear: bool, older_than: float | None, max_size: float | 
     freed = sum(sizes[entry] for entry in set(doomed))
     if not app.context.dry_run:
         for entry in set(doomed):
-            entry.unlink() if entry.is_file() else remove_tree(entry)
+            with entry_lock(app.context, entry):
+                entry.unlink(missing_ok=True) if entry.is_file() else remove_tree(entry)
     kinds: dict[str, tuple[int, int]] = {}
     for entry, size in sizes.items():
         count, total = kinds.get(entry.parent.name, (0, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -11,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from builder.cli.result import set_result
 from builder.context import Context
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: Version of the shape of every ``--json`` output.
-JSON_SCHEMA = 1
 
 
 class App:
@@ -32,10 +29,9 @@ class App:
         self._out = Console(highlight=False)
 
     def result(self, command: str, data: dict[str, Any]) -> None:
-        """Print the result as JSON, if that was asked for."""
+        """Keep the result to be printed as JSON at the end, if that was asked for."""
         if self.as_json:
-            head = {"schema_version": JSON_SCHEMA, "command": command}
-            click.echo(json.dumps(head | data, indent=1, default=str))
+            set_result(command, data)
 
     def line(self, text: str) -> None:
         """Print a line of the result for people."""

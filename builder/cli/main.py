@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
-import json
+import signal
 import sys
 import traceback
 from typing import Final
@@ -12,7 +13,9 @@ from typing import Final
 import click
 
 from builder import __version__
+from builder.cli.result import add_error, flush_result
 from builder.errors import BuilderError
+from builder.run import no_room
 
 #: Command -> module and attribute; loaded when used, so that start-up stays quick.
 _COMMANDS: Final = {
@@ -61,6 +64,19 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = sys.argv[1:] if args is None else args
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, _terminate)
+    code = _run(words)
+    flush_result()
+    return code
+
+
+def _terminate(*_: object) -> None:
+    """End as on an interrupt: children are ended, nothing half-written stays."""
+    raise KeyboardInterrupt
+
+
+def _run(words: list[str]) -> int:
     try:
         cli.main(words, prog_name="sm86", standalone_mode=False)
     except click.exceptions.Exit as done:
@@ -72,9 +88,15 @@ def main(args: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail(words, "interrupted", "run again: finished steps are kept", "interrupted", 130)
     except BuilderError as error:
+        if no_room(error):
+            fix = "free some space, or choose another disk with SM86_CACHE, TMPDIR or --out"
+            return _fail(words, "the disk is full", fix, "system", 5)
         return _fail(words, error.message, error.fix, error.kind, error.exit_code)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
+        if no_room(error):
+            fix = "free some space, or choose another disk with SM86_CACHE, TMPDIR or --out"
+            return _fail(words, f"the disk is full{where}", fix, "system", 5)
         return _fail(
             words, f"{error.strerror or error}{where}", "check disk and rights", "system", 1
         )
@@ -92,6 +114,5 @@ def _fail(words: list[str], message: str, fix: str, kind: str, code: int) -> int
     line = " ".join(f"{message}; {fix}".split()) if fix else " ".join(message.split())
     click.echo(f"sm86: {line}", err=True)
     if "--json" in words:
-        error = {"kind": kind, "message": message, "fix": fix, "exit_code": code}
-        click.echo(json.dumps({"schema_version": 1, "error": error}, indent=1))
+        add_error({"kind": kind, "message": message, "fix": fix, "exit_code": code})
     return code

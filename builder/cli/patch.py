@@ -10,12 +10,13 @@ import click
 from builder.arch import parse_target
 from builder.cli.common import common
 from builder.errors import PatchError, UsageError
+from builder.job import Request, patched_tree, prepare, pristine_tree
 from builder.patch import apply_to_directory, author
 
 if TYPE_CHECKING:
     from builder.cli.common import App
+    from builder.job import Job
     from builder.patch.apply import Applied
-    from builder.pipeline import Job, Tree
 
 _ENGINE = click.argument("engine")
 _PIN = click.option("--pin", metavar="VERSION", help="Pinned version (default: the newest).")
@@ -31,12 +32,8 @@ def patch() -> None:
     """Apply, check and edit patches."""
 
 
-def _series(app: App, engine: str, arch: str, pin: str | None) -> tuple[Job, Tree]:
-    """The series of a pin, applied."""
-    from builder import pipeline  # noqa: PLC0415  (slow to load; 'apply' does without)
-
-    job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
-    return job, pipeline.patched_tree(app.context, job)
+def _job(app: App, engine: str, arch: str, pin: str | None) -> Job:
+    return prepare(app.context, Request(engine, parse_target(arch), pin))
 
 
 def _show(app: App, command: str, applied: list[Applied]) -> None:
@@ -73,7 +70,11 @@ def apply(app: App, tree: Path, patches: tuple[Path, ...]) -> None:
     if not patches:
         msg = "no patch given"
         raise click.UsageError(msg)
-    _show(app, "patch apply", apply_to_directory(tree, patches, dry_run=app.context.dry_run))
+    _show(
+        app,
+        "patch apply",
+        apply_to_directory(app.context, tree, patches, dry_run=app.context.dry_run),
+    )
 
 
 @patch.command(epilog="Example: sm86 patch verify vllm")
@@ -91,11 +92,17 @@ def verify(
 ) -> None:  # fmt: skip
     """Check that a series applies exactly and that its files are what 'export' writes."""
     if tree is not None:
-        _show(app, "patch verify", apply_to_directory(tree, patches, dry_run=True))
+        if engine is not None:
+            members = _job(app, engine, arch, pin).members
+            patches = tuple(member.file for member in members)
+        if not patches:
+            raise UsageError("--tree needs an engine or --patch", fix="see 'sm86 patch verify -h'")
+        _show(app, "patch verify", apply_to_directory(app.context, tree, patches, dry_run=True))
         return
     if engine is None:
         raise UsageError("neither an engine nor --tree was given", fix="see 'sm86 patch verify -h'")
-    job, found = _series(app, engine, arch, pin)
+    job = _job(app, engine, arch, pin)
+    found = patched_tree(app.context, job)
     for member, record in zip(job.members, found.patched.patches, strict=True):
         if author.format_commit(found.git, record.commit) != member.file.read_bytes():
             raise PatchError(
@@ -119,11 +126,19 @@ def verify(
 @common(writes=True)
 def checkout(app: App, engine: str, folder: Path, pin: str | None, arch: str) -> None:
     """Make a git repository in FOLDER with the series as commits, to edit them."""
-    job, found = _series(app, engine, arch, pin)
-    if not app.context.dry_run:
-        author.checkout(found.git, found.patched, folder)
-    app.result("patch checkout", {"folder": str(folder), "base": found.patched.base})
-    app.line(f"{folder}: {len(job.members)} commit(s) on {engine} {job.pin.version}")
+    job = _job(app, engine, arch, pin)
+    if app.context.dry_run:
+        app.result("patch checkout", {"folder": str(folder), "patches": len(job.members)})
+        app.line(f"{folder}: would hold {len(job.members)} commit(s) on {engine} {job.pin.version}")
+        return
+    pristine = pristine_tree(app.context, job)
+    done = author.checkout(app.context, job.pin, pristine, job.members, folder)
+    app.result("patch checkout", {"folder": str(folder), "patches": [m.patch.id for m in done]})
+    app.line(f"{folder}: {len(done)} commit(s) on {engine} {job.pin.version}")
+    if len(done) < len(job.members):
+        stuck = job.members[len(done)]
+        app.line(f"{stuck.patch.id} does not fit; make its change by hand, for example with")
+        app.line(f"  git -C {folder} apply --3way {stuck.file}")
     app.line("edit, commit with the trailers 'Upstream-Status:' and 'Patch: <id>', then:")
     app.line(f"  sm86 patch export {engine} {folder}")
 
@@ -137,8 +152,8 @@ def checkout(app: App, engine: str, folder: Path, pin: str | None, arch: str) ->
 @common(writes=True)
 def export(app: App, engine: str, folder: Path, pin: str | None, arch: str, *, check: bool) -> None:
     """Write the commits of FOLDER back to the patch files, byte for byte repeatable."""
-    job, _ = _series(app, engine, arch, pin)
-    exported = author.compare(job.members, author.read_commits(folder))
+    job = _job(app, engine, arch, pin)
+    exported = author.compare(job.members, author.read_commits(app.context, folder))
     changed = [item.id for item in exported if item.changed]
     if not (check or app.context.dry_run):
         author.write(exported, app.context.patches / engine, job.pin.version)

@@ -10,6 +10,7 @@ import click
 from builder import pipeline
 from builder.arch import parse_target
 from builder.cli.common import common
+from builder.errors import ProofError
 from builder.installed import site_packages, verify_installed
 from builder.prove.prove import Series, prove_installed, prove_trees, require_proven
 from builder.prove.world import world
@@ -51,8 +52,16 @@ def prove(
     series = Series(job.engine, job.pin, job.request.arch, job.members)
     if installed:
         site = site_packages(interpreter)
-        verify_installed(job.engine.distribution, site=site)
-        found = prove_installed(app.context, series, site=site, python=interpreter, jobs=jobs)
+        there = verify_installed(job.engine.distribution, site=site).patches
+        wanted = tuple(member.patch.id for member in job.members)
+        if there != wanted:
+            raise ProofError(
+                f"installed are the patches {', '.join(there)}, the series is {', '.join(wanted)}",
+                fix="install the wheel that this recipe builds",
+            )
+        found = prove_installed(
+            app.context, series, site=site, python=interpreter, only=only, jobs=jobs
+        )
     else:
         tree = pipeline.patched_tree(app.context, job)
         found = prove_trees(

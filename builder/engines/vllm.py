@@ -61,7 +61,9 @@ class Vllm:
     def version_file(self, pin: Pin, version: str) -> tuple[str, bytes]:
         """``vllm/_version.py`` as setuptools-scm would write it for this version."""
         public, _, local = version.partition("+")
-        parts: tuple[int | str, ...] = tuple(int(part) for part in public.split("."))
+        parts: tuple[int | str, ...] = tuple(
+            int(part) if part.isdigit() else part for part in public.split(".")
+        )
         if local:
             parts = (*parts, local)
         text = _VERSION_FILE.format(version=version, parts=parts, commit=f"g{pin.commit[:9]}")

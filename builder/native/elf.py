@@ -56,7 +56,9 @@ def sections(data: bytes | memoryview) -> list[Section]:
     (table,) = struct.unpack_from("<Q", view, 0x28)
     size, count, names_at = struct.unpack_from("<HHH", view, 0x3A)
     if table == 0 or count == 0:
-        return []
+        raise DamagedError(
+            "an ELF file without a section table", fix="do not strip section headers"
+        )
     if size != _SECTION.size or count > MAX_SECTIONS or table + size * count > len(view):
         raise DamagedError("ELF section table lies outside the file", fix="rebuild the file")
     raw = [_SECTION.unpack_from(view, table + number * size) for number in range(count)]

@@ -216,8 +216,11 @@ def _entries(view: memoryview, at: int, end: int) -> Iterator[Entry]:
             raise DamagedError(f"an entry at byte {at} is cut off", fix="rebuild the file")
         (kind, _version, header, size, packed, _options, _minor, _major, number, name_at, name_len,
          flags, _zero, unpacked) = _ENTRY.unpack_from(view, at)  # fmt: skip
-        if kind not in {_PTX, _CUBIN} or header < _ENTRY.size or at + header + size > end:
+        if header < _ENTRY.size or at + header + size > end:
             raise DamagedError(f"the entry at byte {at} cannot be read", fix="rebuild the file")
+        if kind not in {_PTX, _CUBIN}:  # for example LTO IR: nothing that a card runs
+            at += header + size
+            continue
         compressed = bool(flags & (_ZSTD | _LZ4))
         if packed > size or (compressed and not packed):
             raise DamagedError(f"the entry at byte {at} has no payload", fix="rebuild the file")

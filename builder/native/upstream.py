@@ -13,6 +13,7 @@ from builder.download import fetch
 from builder.errors import CompileError, IdentityError
 from builder.native import fatbin
 from builder.native.elf import is_elf
+from builder.patch.view import git_blob
 from builder.store import StageResult, digest, stage
 
 if TYPE_CHECKING:
@@ -159,11 +160,6 @@ def refuse_native_patches(patched: PatchResult, engine: Engine) -> None:
                 f"{record.id} changes {touched[0]}, which upstream's modules do not have",
                 fix="leave the patch out of the recipe: compiling is not part of this version",
             )
-
-
-def git_blob(data: bytes) -> str:
-    """The id that git gives to these bytes."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _blobs(git: Git, found: SourceResult, package: str) -> dict[str, str]:

@@ -6,9 +6,9 @@ blob ids, modes and list of files are compared with what the patch says, since g
 
 from __future__ import annotations
 
-import tempfile
+import itertools
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -18,12 +18,14 @@ from unidiff.patch import PatchSet
 from builder.errors import PatchError
 from builder.git import Git
 from builder.patch.check import check
-from builder.patch.view import View
-from builder.store import remove_tree
+from builder.patch.view import TREE, View
+from builder.run import ProgramError, no_room
+from builder.store import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from builder.context import Context
     from builder.patch.mail import Mail
 
 _AM: Final = (
@@ -75,12 +77,15 @@ class Applied:
     removed: int
 
 
-def apply_mails(git: Git, base: str, mails: Sequence[Mail], *, epoch: int) -> list[Applied]:
+def apply_mails(
+    context: Context, git: Git, base: str, mails: Sequence[Mail], *, epoch: int
+) -> list[Applied]:
     """Apply changes in order on top of a commit.
 
     The repository gains commits and nothing else: no ref moves, no work tree stays.
 
     Args:
+        context: for a scratch folder.
         git: a bare repository that holds `base`.
         base: commit to start from.
         mails: the changes.
@@ -89,65 +94,139 @@ def apply_mails(git: Git, base: str, mails: Sequence[Mail], *, epoch: int) -> li
     Raises:
         PatchError: one does not fit exactly; nothing is left behind.
     """
-    done: list[Applied] = []
-    with tempfile.TemporaryDirectory(prefix="sm86-apply-") as name:
-        scratch = Path(name)
-        # a work tree with its own index and HEAD that borrows the objects
-        local = Git(scratch / "git", scratch / "tree")
-        Git.init(local.dir)
-        assert local.tree is not None  # noqa: S101  (given two lines above)
-        local.tree.mkdir()
-        objects = (git.dir / "objects").absolute()
-        (local.dir / "objects" / "info").mkdir(exist_ok=True)
-        (local.dir / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+    view = View(git, base)
+    named = [path for mail in mails for item in mail.files for path in (item.old, item.new) if path]
+    view.load(named)
+    # the index lists what the base has of the named files; git takes the others as unchanged
+    written = [path for path in dict.fromkeys(named) if view.mode(path) not in {"", TREE}]
+    predicted: list[dict[str, tuple[str, str]]] = []
+    for mail in mails:
+        check(mail, view)
+        paths = {path for item in mail.files for path in (item.old, item.new) if path}
+        predicted.append({path: (view.mode(path), view.blob(path)) for path in paths})
+        _stated(mail, view)
+    if not mails:
+        return []
+    with scratch(context) as place:
+        local = Git.init(place / "git")
+        work = Git(local.dir, place / "tree")
+        (place / "tree").mkdir()
+        local.borrow(git)
         local("update-ref", "--no-deref", "HEAD", base)
-        local("read-tree", base)
-        _materialise(local, mails)
-        head = base
-        for mail in mails:
-            check(mail, View(local, head))
-            after = _am(local, mail, epoch)
-            done.append(_verified(local, mail, head, after))
-            head = after
-        if head != base:
-            pack = local(
-                "pack-objects", "--revs", "--stdout", "-q", stdin=f"{head}\n^{base}\n".encode()
+        _materialise(work, base, written)
+        _am(work, mails, epoch)
+        commits = local.text("rev-list", "--reverse", f"{base}..HEAD").split()
+        if len(commits) != len(mails):
+            raise PatchError(f"git made {len(commits)} commits of {len(mails)}", fix="report this")
+        applied = _verified(local, mails, commits, predicted)
+        pack = local(
+            "pack-objects", "--revs", "--stdout", "-q",
+            stdin=f"{commits[-1]}\n^{base}\n".encode(),
+        )  # fmt: skip
+        git("unpack-objects", "-q", stdin=pack.out)
+    return applied
+
+
+def _materialise(work: Git, base: str, written: Sequence[str]) -> None:
+    work("read-tree", base)
+    keep = set(written)
+    names = b"".join(os.fsencode(path) + b"\0" for path in written)
+    work("checkout-index", "--force", "-z", "--stdin", stdin=names)
+    have = work("ls-files", "-z", "--", ":/").out.split(b"\0")
+    rest = b"".join(name + b"\0" for name in have if name and os.fsdecode(name) not in keep)
+    work("update-index", "-z", "--skip-worktree", "--stdin", stdin=rest)
+
+
+def _am(work: Git, mails: Sequence[Mail], epoch: int) -> None:
+    """One run of git for each stretch of mails that has, or lacks, a date of its own."""
+    for dated, group in itertools.groupby(mails, key=lambda mail: bool(mail.date)):
+        stretch = list(group)
+        dates = {"GIT_COMMITTER_DATE": f"@{epoch} +0000"}
+        if not dated:
+            dates["GIT_AUTHOR_DATE"] = f"@{epoch} +0000"
+        box = b"".join(mail.canonical() + b"\n" for mail in stretch)
+        ended = work(*_AM, stdin=box, env=dates, check=False)
+        if ended.code != 0:
+            if no_room(ProgramError(ended)):
+                raise ProgramError(ended)
+            current = work("am", "--show-current-patch=raw", check=False).out
+            at = next((m for m in stretch if f"] {m.subject}\n".encode() in current), stretch[0])
+            raise PatchError(
+                f"{at.name}: git am refuses it: {ended.last_words}",
+                fix="make it again with 'git format-patch' or 'sm86 patch export'",
             )
-            git("unpack-objects", "-q", stdin=pack.out)
-        remove_tree(local.tree)
-    return done
 
 
-def _materialise(local: Git, mails: Sequence[Mail]) -> None:
-    """Write out only the files that the changes name; git takes the others as unchanged."""
-    named = {path for mail in mails for item in mail.files for path in (item.old, item.new) if path}
-    names = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in sorted(named))
-    have = local("ls-files", "-z", "--", ":/").out.split(b"\0")
-    wanted = [name for name in names.split(b"\0") if name and name in set(have)]
-    local("checkout-index", "--force", "-z", "--stdin", stdin=b"\0".join([*wanted, b""]))
-    rest = [name for name in have if name and name not in set(wanted)]
-    local("update-index", "-z", "--skip-worktree", "--stdin", stdin=b"\0".join([*rest, b""]))
+def _stated(mail: Mail, view: View) -> None:
+    """The ids and modes that a change states for its result are those that it comes to."""
+    last = {item.path: item for item in mail.files}
+    for path, item in last.items():
+        if item.new is None:
+            continue
+        expected = [
+            ("content", item.new_blob, view.blob(path)),
+            ("mode", item.new_mode, view.mode(path)),
+        ]
+        for what, stated, got in expected:
+            if stated and not got.startswith(stated):
+                raise PatchError(
+                    f"{mail.name}: {path}: the result's {what} is {got[:12]}, the patch states"
+                    f" {stated[:12]}",
+                    fix="the patch was edited by hand: make it again with 'sm86 patch export'",
+                )
 
 
-def _am(local: Git, mail: Mail, epoch: int) -> str:
-    dates = {"GIT_COMMITTER_DATE": f"@{epoch} +0000"}
-    if not mail.date:
-        dates["GIT_AUTHOR_DATE"] = f"@{epoch} +0000"
-    ended = local(*_AM, stdin=mail.canonical(), env=dates, check=False)
-    if ended.code != 0:
-        local("am", "--abort", check=False)
-        raise PatchError(
-            f"{mail.name}: git am refuses it: {ended.last_words}",
-            fix="make it again with 'git format-patch' or 'sm86 patch export'",
-        )
-    return local.text("rev-parse", "HEAD")
+def _verified(
+    local: Git, mails: Sequence[Mail], commits: Sequence[str],
+    predicted: Sequence[dict[str, tuple[str, str]]],
+) -> list[Applied]:  # fmt: skip
+    """Compare what git did, commit by commit, with what was to come."""
+    applied: list[Applied] = []
+    plain = _commit_changes(local, commits, renames=False)
+    shown = _commit_changes(local, commits, renames=True)
+    for mail, commit, wanted in zip(mails, commits, predicted, strict=True):
+        for change in plain[commit]:
+            got = ("", "") if change.status == "D" else (change.new_mode, change.new_blob)
+            if wanted.get(change.path) != got:
+                raise PatchError(
+                    f"{mail.name}: git made another {change.path} of it", fix="report this"
+                )
+        if not plain[commit]:
+            raise PatchError(f"{mail.name}: changes nothing", fix="remove it from the series")
+        added, removed = _counts(mail)
+        applied.append(Applied(mail, commit, shown[commit], added, removed))
+    return applied
 
 
 def changes(git: Git, before: str, after: str, *, renames: bool = True) -> tuple[FileChange, ...]:
     """What differs between two commits or trees."""
+    words = git(*_diff(renames=renames), before, after).out.decode("utf-8", "surrogateescape")
+    return _read_raw(words.split("\0"))
+
+
+def _diff(*, renames: bool) -> list[str]:
     how = "--find-renames=50%" if renames else "--no-renames"
-    raw = git("diff-tree", "-r", "-z", "--raw", "--full-index", how, before, after).out
-    words = raw.decode("utf-8", "surrogateescape").split("\0")
+    return ["diff-tree", "-r", "-z", "--raw", "--full-index", how]
+
+
+def _commit_changes(
+    git: Git, commits: Sequence[str], *, renames: bool
+) -> dict[str, tuple[FileChange, ...]]:
+    """What each commit changes; one run of git for all."""
+    asked = "".join(f"{commit}\n" for commit in commits).encode()
+    out = git(*_diff(renames=renames), "--stdin", stdin=asked).out
+    parts: dict[str, list[str]] = {}
+    current: list[str] = []
+    for word in out.decode("utf-8", "surrogateescape").split("\0"):
+        head = word.lstrip("\n")
+        if head in commits and head not in parts:
+            current = parts.setdefault(head, [])
+        else:
+            current.append(word)
+    return {commit: _read_raw(parts.get(commit, [])) for commit in commits}
+
+
+def _read_raw(words: Sequence[str]) -> tuple[FileChange, ...]:
     found: list[FileChange] = []
     at = 0
     while at < len(words) and words[at]:
@@ -163,38 +242,6 @@ def changes(git: Git, before: str, after: str, *, renames: bool = True) -> tuple
             )
         )  # fmt: skip
     return tuple(found)
-
-
-def _verified(local: Git, mail: Mail, before: str, after: str) -> Applied:
-    """Compare what git did with what the patch says."""
-    made = changes(local, before, after, renames=False)
-    touched = {change.path: change for change in made}
-    named: set[str] = set()
-    for item in mail.files:
-        if item.empty:
-            continue
-        named |= {path for path in (item.new, item.old if item.moved != "copy" else None) if path}
-        change = touched.get(item.path)
-        if change is None:
-            raise PatchError(
-                f"{mail.name}: {item.path} did not change", fix="the patch does nothing there"
-            )
-        expected = [
-            ("content", item.new_blob if item.new else "", change.new_blob),
-            ("mode", item.new_mode if item.new else "", change.new_mode),
-        ]
-        for what, stated, got in expected:
-            if stated and not got.startswith(stated):
-                raise PatchError(
-                    f"{mail.name}: {item.path}: the result's {what} is {got[:12]}, the patch"
-                    f" states {stated[:12]}",
-                    fix="the patch was edited by hand: make it again with 'sm86 patch export'",
-                )
-    stray = sorted(set(touched) - named)
-    if stray:
-        raise PatchError(f"{mail.name}: also changed {', '.join(stray[:3])}", fix="report this")
-    added, removed = _counts(mail)
-    return Applied(mail, after, changes(local, before, after), added, removed)
 
 
 def _counts(mail: Mail) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder.errors import PatchError
+from builder.patch.view import split
 
 if TYPE_CHECKING:
     from builder.patch.diff import FileDiff, Hunk
@@ -33,16 +34,20 @@ class _Where:
 
 
 def check(mail: Mail, view: View) -> None:
-    """Check every file of a change against a tree.
+    """Check every file of a change against a tree, and make the change there.
 
     Raises:
-        PatchError: it does not fit; the text says which of the known reasons it is.
+        PatchError: it does not fit; the text says which of the known reasons it is. The view
+            is then of no further use.
     """
+    done: list[FileDiff] = []
     try:
         for item in mail.files:
             _check_file(mail, item, view)
+            view.apply(item)
+            done.append(item)
     except PatchError as error:
-        if not all(_file_applied(item, view) for item in mail.files):
+        if done or not all(_file_applied(item, view) for item in mail.files):
             raise
         raise PatchError(
             f"{mail.name}: already applied: every change of it is in the tree (upstream has it, or"
@@ -74,13 +79,12 @@ def _check_file(mail: Mail, item: FileDiff, view: View) -> None:
             f"{mail.name}: {item.old} has mode {mode}, the patch expects {item.old_mode}",
             fix="make the patch again from this tree",
         )
-    lines = _lines(content)
+    lines = split(content)
     changed = bool(item.old_blob) and not view.blob(item.old).startswith(item.old_blob)
     for hunk in item.hunks:
         at = max(hunk.old_start - 1, 0)
-        if tuple(lines[at : at + len(hunk.old)]) != hunk.old:
-            raise _misfit(_Where(mail, item.old, hunk), lines, item, changed=changed)
-        if not hunk.old and hunk.old_start == 0 and lines:
+        fits = tuple(lines[at : at + len(hunk.old)]) == hunk.old
+        if not fits or (not hunk.old and hunk.old_start == 0 and lines):
             raise _misfit(_Where(mail, item.old, hunk), lines, item, changed=changed)
     if changed:
         raise PatchError(
@@ -89,16 +93,6 @@ def _check_file(mail: Mail, item: FileDiff, view: View) -> None:
             " lines around each hunk are the same",
             fix="look at what changed, then make the patch again with 'sm86 patch export'",
         )
-
-
-def _lines(content: bytes) -> list[bytes]:
-    return content.splitlines(keepends=True) if b"\r" not in content else _split(content)
-
-
-def _split(content: bytes) -> list[bytes]:
-    parts = content.split(b"\n")
-    lines = [part + b"\n" for part in parts[:-1]]
-    return [*lines, parts[-1]] if parts[-1] else lines
 
 
 def _new_side(item: FileDiff) -> bytes:
@@ -119,7 +113,7 @@ def _file_applied(item: FileDiff, view: View) -> bool:
         return bool(item.new_blob) and view.blob(item.new).startswith(item.new_blob)
     if item.old is None:
         return content == _new_side(item)
-    lines = _lines(content)
+    lines = split(content)
     return all(_hunk_applied(hunk, lines) for hunk in item.hunks)
 
 
@@ -157,7 +151,7 @@ def _missing(mail: Mail, item: FileDiff, view: View) -> PatchError:
 
 
 def _likeness(lines: tuple[bytes, ...], content: bytes) -> float:
-    have = set(_lines(content))
+    have = set(split(content))
     return sum(line in have for line in lines) / len(lines) if lines else 0.0
 
 

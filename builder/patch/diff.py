@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 _HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)")
 _INDEX: Final = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d{6}))?$")
+#: What may stand behind a change, besides another one: blank lines, a signature, svn's heads.
+_BETWEEN: Final = re.compile(rb"\s*$|-- ?\r?\n|Index: |=+\s*$|diff -")
+#: Lines that mean something only inside a change; alone they show that its head is damaged.
+_STRAY: Final = re.compile(
+    rb"@@ -|GIT binary patch|index [0-9a-f]{7,}\.\.|(?:new|deleted) file mode \d"
+    rb"|(?:old|new) mode \d"
+    rb"|(?:dis)?similarity index \d|(?:rename|copy) (?:from|to) |Binary files .* differ"
+)
 _ESCAPES: Final = {
     ord(key): ord(value) for key, value in zip('abtnvfr"\\', '\a\b\t\n\v\f\r"\\', strict=True)
 }
@@ -32,6 +40,7 @@ class Hunk:
         new_start: first line on the new side.
         old: lines of the old side, with their endings.
         new: lines of the new side, with their endings.
+        context: number of lines that both sides share.
         heading: text behind the second ``@@``.
     """
 
@@ -40,6 +49,7 @@ class Hunk:
     new_start: int
     old: tuple[bytes, ...]
     new: tuple[bytes, ...]
+    context: int
     heading: str
 
 
@@ -147,14 +157,20 @@ def read(content: bytes, *, name: str, first_line: int = 1) -> list[FileDiff]:
     """
     reader = _Reader(content, name, first_line)
     found: list[FileDiff] = []
+    ended = False
     while (line := reader.peek()) is not None:
+        if line.startswith((b"diff --git ", b"--- ")) and ended:
+            raise reader.fail("a change behind the signature")
         if line.startswith(b"diff --git "):
             found.append(_git_section(reader))
         elif line.startswith(b"--- ") and _next_is_plus(reader):
             found.append(_body(reader, FileDiff()))
-        elif line.startswith((b"@@ -", b"rename from ", b"GIT binary patch")):
+        elif _STRAY.match(line):
             raise reader.fail("a change without a file name before it")
+        elif found and not ended and not _BETWEEN.match(line):
+            raise reader.fail("text between two changes")
         else:
+            ended = ended or bool(found and re.match(rb"-- ?\r?\n", line))
             reader.at += 1
     for item in found:
         for path in (item.old, item.new):
@@ -224,8 +240,9 @@ def _git_section(reader: _Reader) -> FileDiff:
 def _same_name(rest: bytes) -> str | None:
     """The one name in ``a/x b/x``; None if there are two."""
     if rest.startswith(b'"'):
-        end = rest.find(b'" ', 1)
-        first, second = rest[: end + 1], rest[end + 2 :]
+        closing = re.match(rb'"(?:[^"\\]|\\.)*"', rest)
+        end = closing.end() if closing else len(rest)
+        first, second = rest[:end], rest[end + 1 :]
     else:
         middle = len(rest) // 2
         first, second = rest[:middle], rest[middle + 1 :]
@@ -271,15 +288,16 @@ def _hunks(reader: _Reader) -> Iterator[Hunk]:
         reader.at += 1
         left = int(found[2] or 1)
         right = int(found[4] or 1)
-        old, new = _sides(reader, left, right)
+        old, new, context = _sides(reader, left, right)
         heading = found[5].strip().decode("utf-8", "replace")
-        yield Hunk(number, int(found[1]), int(found[3]), tuple(old), tuple(new), heading)
+        yield Hunk(number, int(found[1]), int(found[3]), tuple(old), tuple(new), context, heading)
 
 
-def _sides(reader: _Reader, left: int, right: int) -> tuple[list[bytes], list[bytes]]:
+def _sides(reader: _Reader, left: int, right: int) -> tuple[list[bytes], list[bytes], int]:
     old: list[bytes] = []
     new: list[bytes] = []
     last: tuple[list[bytes], ...] = ()
+    context = 0
     while len(old) < left or len(new) < right or (reader.peek() or b"").startswith(b"\\"):
         line = reader.peek()
         if line is None:
@@ -293,6 +311,7 @@ def _sides(reader: _Reader, left: int, right: int) -> tuple[list[bytes], list[by
             last = ()
         elif sign == b" ":
             last = (old, new)
+            context += 1
         elif sign == b"-":
             last = (old,)
         elif sign == b"+":
@@ -307,4 +326,10 @@ def _sides(reader: _Reader, left: int, right: int) -> tuple[list[bytes], list[by
         reader.at += 1
     if len(old) > left or len(new) > right:
         raise reader.fail("a hunk with more lines than its header says")
-    return old, new
+    return old, new, context
+
+
+def stray(prose: bytes) -> bytes | None:
+    """A line of text that belongs into a diff: the sign of a damaged head."""
+    found = re.search(rb"^(?:" + _STRAY.pattern + rb").*$", prose, re.MULTILINE)
+    return found[0] if found else None

@@ -15,15 +15,21 @@ from email.utils import formataddr, parseaddr
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import PatchError
-from builder.patch.diff import FileDiff, read
+from builder.patch.diff import FileDiff, read, stray
 
 if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
+    from builder.patch.diff import Hunk
+
 _FROM: Final = re.compile(rb"^From [0-9a-f]{40} Mon Sep 17 00:00:00 2001\n", re.MULTILINE)
 _DIFF: Final = re.compile(rb"^(?:---\n|diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
 _TRAILER: Final = re.compile(r"([A-Z][A-Za-z-]+): (\S.*)")
+_SUMMARY: Final = re.compile(
+    r"^ (\d+) files? changed(?:, (\d+) insertions?\(\+\))?(?:, (\d+) deletions?\(-\))?$",
+    re.MULTILINE,
+)
 _NOBODY: Final = ("unknown", "unknown@sm86.invalid")
 
 
@@ -37,6 +43,7 @@ class Mail:
         body: the text that says why, trailers included.
         author: name and address.
         date: the author's date as the mail has it; empty if it has none.
+        summary: the text between message and diff.
         diff: the diff's bytes.
         files: the diff, read.
     """
@@ -46,6 +53,7 @@ class Mail:
     body: str
     author: tuple[str, str]
     date: str
+    summary: str
     diff: bytes
     files: tuple[FileDiff, ...]
 
@@ -114,9 +122,33 @@ def parse_bytes(content: bytes, *, name: str) -> list[Mail]:
         for number, (begin, part) in enumerate(parts, 1)
     ]
     for mail in mails:
+        _complete(mail)
         if not mail.files or all(item.empty for item in mail.files):
             raise PatchError(f"{mail.name}: changes nothing", fix="remove it from the series")
     return mails
+
+
+def _complete(mail: Mail) -> None:
+    """A mail with a summary of its diff holds just that diff: a cut between files shows."""
+    found = _SUMMARY.search(mail.summary)
+    paths = [item.path for item in mail.files]
+    if found is None or len(set(paths)) < len(paths):  # a file that becomes a link is there twice
+        return
+    stated = tuple(int(number or 0) for number in found.groups())
+    hunks = [hunk for item in mail.files for hunk in item.hunks]
+    counts = [_lines(hunk) for hunk in hunks]
+    actual = (len(mail.files), sum(added for added, _ in counts), sum(gone for _, gone in counts))
+    if stated != actual:
+        raise PatchError(
+            f"{mail.name}: its summary says {stated[0]} files, +{stated[1]} -{stated[2]}, it holds"
+            f" {actual[0]} files, +{actual[1]} -{actual[2]}: it was cut or edited",
+            fix="make it again with 'git format-patch' or 'sm86 patch export'",
+        )
+
+
+def _lines(hunk: Hunk) -> tuple[int, int]:
+    """Lines added and removed: what a side has beyond the context lines."""
+    return len(hunk.new) - hunk.context, len(hunk.old) - hunk.context
 
 
 def _one(part: bytes, name: str, line: int) -> Mail:
@@ -129,7 +161,8 @@ def _one(part: bytes, name: str, line: int) -> Mail:
         diff, prose = part[begin:], part[:begin].decode("utf-8", "replace").strip()
         files = read(diff, name=name, first_line=line + part[:begin].count(b"\n"))
         subject, _, body = prose.partition("\n")
-        return Mail(name, subject.strip() or name, body, _NOBODY, "", diff, tuple(files))
+        _no_stray(name, part[:begin])
+        return Mail(name, subject.strip() or name, body, _NOBODY, "", "", diff, tuple(files))
     part, separators = _FROM.subn(b"", part, count=1)
     head, _, rest = part.partition(b"\n\n")
     message = email.message_from_bytes(head + b"\n\n", policy=email.policy.compat32)
@@ -140,6 +173,9 @@ def _one(part: bytes, name: str, line: int) -> Mail:
     offset = line + separators + head.count(b"\n") + 2 + text[: found.start()].count(b"\n")
     diff = text[found.start() :]
     prose = text[: found.start()].decode("utf-8", "surrogateescape").strip("\n")
+    first = re.search(rb"^diff -|^Index: |^--- [^\n]+\n\+\+\+ ", diff, re.MULTILINE)
+    summary = diff[: first.start() if first else len(diff)]
+    _no_stray(name, text[: found.start()] + summary)
     subject = re.sub(r"^\s*\[PATCH[^\]]*\]\s*", "", _header(message, "Subject"))
     author = parseaddr(_header(message, "From"))
     if "@" not in author[1]:
@@ -147,8 +183,18 @@ def _one(part: bytes, name: str, line: int) -> Mail:
     files = read(diff, name=name, first_line=offset)
     return Mail(
         name, subject or name, prose, (author[0] or author[1], author[1]),
-        _header(message, "Date"), diff, tuple(files),
+        _header(message, "Date"), summary.decode("utf-8", "replace"), diff, tuple(files),
     )  # fmt: skip
+
+
+def _no_stray(name: str, prose: bytes) -> None:
+    line = stray(prose)
+    if line is not None:
+        raise PatchError(
+            f"{name}: {line.decode('utf-8', 'replace')!r} stands in the text: the head of a"
+            " change is damaged",
+            fix="make it again with 'git format-patch' or 'sm86 patch export'",
+        )
 
 
 def _header(message: Message, key: str) -> str:

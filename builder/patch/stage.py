@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.context import Context
+    from builder.patch.mail import Mail
     from builder.pin import Pin
     from builder.series import Member
     from builder.source import SourceResult
@@ -86,26 +88,17 @@ def apply_series(
 
     def make(work: Path) -> PatchResult:
         git = Git.init(work / "repo.git")
-        info = git.dir / "objects" / "info"
-        info.mkdir(exist_ok=True)
-        (info / "alternates").write_text(f"{(pristine.dir / 'objects').absolute()}\n")
-        head = found.commit
-        records: list[PatchRecord] = []
-        for member in members:
-            mails = parse(member.file)
-            if len(mails) != 1:
-                raise PatchError(
-                    f"{member.patch.id}/{member.file.name} holds {len(mails)} mails",
-                    fix="a patch is one mail: squash them, or make several patches",
-                )
-            applied = apply_mails(git, head, mails, epoch=pin.epoch)[0]
-            head = applied.commit
-            records.append(
-                PatchRecord(
-                    id=member.patch.id, sha256=member.sha256, subject=applied.mail.subject,
-                    commit=head, files=applied.files, added=applied.added, removed=applied.removed,
-                )
-            )  # fmt: skip
+        _borrow(git, pristine)
+        mails = [_only_mail(member) for member in members]
+        applied = apply_mails(context, git, found.commit, mails, epoch=pin.epoch)
+        records = [
+            PatchRecord(
+                id=member.patch.id, sha256=member.sha256, subject=one.mail.subject,
+                commit=one.commit, files=one.files, added=one.added, removed=one.removed,
+            )
+            for member, one in zip(members, applied, strict=True)
+        ]  # fmt: skip
+        head = records[-1].commit if records else found.commit
         git("update-ref", "refs/heads/pristine", found.commit)
         git("update-ref", "refs/heads/patched", head)
         return PatchResult(
@@ -116,3 +109,22 @@ def apply_series(
     key = digest(what)
     entry, result = stage(context, "patch", key=key, result=PatchResult, make=make)
     return Git(entry / "repo.git"), result
+
+
+def _borrow(git: Git, other: Git) -> None:
+    """Let a repository use another one's objects, by a path that survives moving the cache."""
+    info = git.dir / "objects" / "info"
+    info.mkdir(exist_ok=True)
+    place = git.dir.parent.parent / "entry" / "repo.git"  # where this one will be
+    path = os.path.relpath(other.dir / "objects", place / "objects")
+    (info / "alternates").write_text(f"{path}\n")
+
+
+def _only_mail(member: Member) -> Mail:
+    mails = parse(member.file)
+    if len(mails) != 1:
+        raise PatchError(
+            f"{member.patch.id}/{member.file.name} holds {len(mails)} mails",
+            fix="a patch is one mail: squash them, or make several patches",
+        )
+    return mails[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from builder.errors import ProofError, UsageError
 from builder.prove.result import ProofRun, ProveReport
 from builder.prove.script import Task, run_task
+from builder.run import end_all
 from builder.source.tree import export
 
 if TYPE_CHECKING:
@@ -67,27 +68,42 @@ def prove_trees(
     steps = zip(series.members, [patched.base, *commits], commits, strict=False)
     chosen = [step for step in steps if only in {None, step[0].patch.id}]
     if not chosen:
-        raise UsageError(f"the series has no patch {only!r}", fix="see 'sm86 list'")
+        raise _nothing(series, only)
     with tempfile.TemporaryDirectory(prefix="sm86-prove-") as name:
         tasks = [
             task
             for member, before, after in chosen
             for task in _tasks(Path(name), series, git, member, before, after)
         ]
-        runs = _run_all(context, tasks, engine=series.engine, python=python, jobs=jobs)
+        runs = _run_all(context, tasks, series=series, python=python, jobs=jobs)
     return _report(series, runs)
 
 
 def prove_installed(
-    context: Context, series: Series, *, site: Path, python: Path, jobs: int = 2
-) -> ProveReport:
-    """Run every proof of a series against an installed package; all must be green."""
+    context: Context, series: Series, *, site: Path, python: Path, only: str | None = None,
+    jobs: int = 2,
+) -> ProveReport:  # fmt: skip
+    """Run every proof of a series against an installed package; all must be green.
+
+    Raises:
+        UsageError: `only` is not in the series.
+    """
+    chosen = [member for member in series.members if only in {None, member.patch.id}]
+    if not chosen:
+        raise _nothing(series, only)
     tasks = [
         Task(member.patch, proof, member.folder / proof.script, site, "installed")
-        for member in series.members
+        for member in chosen
         for proof in member.patch.proofs
     ]
-    return _report(series, _run_all(context, tasks, engine=series.engine, python=python, jobs=jobs))
+    return _report(series, _run_all(context, tasks, series=series, python=python, jobs=jobs))
+
+
+def _nothing(series: Series, only: str | None) -> UsageError:
+    what = f"patch {only!r}" if only else "patch at all"
+    return UsageError(
+        f"the series of {series.pin.version} for {series.arch} has no {what}", fix="see 'sm86 list'"
+    )
 
 
 def _report(series: Series, runs: tuple[ProofRun, ...]) -> ProveReport:
@@ -149,10 +165,13 @@ def _plant(root: Path, mutant: Mutant) -> None:
 
 
 def _run_all(
-    context: Context, tasks: Sequence[Task], *, engine: Engine, python: Path, jobs: int
+    context: Context, tasks: Sequence[Task], *, series: Series, python: Path, jobs: int
 ) -> tuple[ProofRun, ...]:
+    engine, arch = series.engine, series.arch
+
     def one(task: Task) -> ProofRun:
-        done = run_task(task, python=python, environment=engine.proof_environment(task.root))
+        environment = engine.proof_environment(task.root) | {"SM86_ARCH": str(arch.number)}
+        done = run_task(task, python=python, environment=environment)
         name = f"{task.patch.id}/{task.proof.id} {task.subject} {task.mutant}".rstrip()
         context.say(
             f"{'ok  ' if done.ok else 'BAD '} {name} ({done.seconds:.0f} s): {done.verdict}"
@@ -160,4 +179,10 @@ def _run_all(
         return done
 
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        return tuple(pool.map(one, tasks))
+        futures = [pool.submit(one, task) for task in tasks]
+        try:
+            return tuple(future.result() for future in futures)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING, Final
@@ -55,6 +56,7 @@ def world(context: Context, pin: Pin) -> Path:
     python = place / "bin" / "python"
     with lock(context, f"world-{place.name}"):
         if (place / "complete").is_file():
+            os.utime(place)
             return python
         if context.offline:
             raise IdentityError(

@@ -7,15 +7,18 @@ lose nothing, attributes convert nothing, and a nested ``.git`` is never followe
 from __future__ import annotations
 
 import os
+import secrets
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from builder.errors import IdentityError
 from builder.git import Git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+_ESCAPED: Final = {byte: b"\\%03o" % byte for byte in (*range(32), 34, 92, 127)}
 
 
 def walk(folder: Path, *, skip: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
@@ -26,7 +29,7 @@ def walk(folder: Path, *, skip: Sequence[str] = ()) -> Iterator[tuple[str, Path]
         skip: shell patterns of relative paths to leave out.
 
     Raises:
-        IdentityError: a name that git cannot hold, or something that is no file.
+        IdentityError: something is neither a file nor a link.
     """
     found: list[tuple[str, Path]] = []
     for base, folders, files in os.walk(folder):
@@ -39,8 +42,6 @@ def walk(folder: Path, *, skip: Sequence[str] = ()) -> Iterator[tuple[str, Path]
             relative = path.relative_to(folder).as_posix()
             if any(fnmatchcase(relative, pattern) for pattern in skip):
                 continue
-            if "\n" in relative:
-                raise IdentityError(f"{relative!r}: a line break in a file name", fix="rename it")
             if not path.is_symlink() and not path.is_file():
                 raise IdentityError(f"{relative}: neither a file nor a link", fix="remove it")
             found.append((relative, path))
@@ -51,7 +52,7 @@ def write_tree(git: Git, folder: Path, *, skip: Sequence[str] = ()) -> str:
     """Store a folder in a repository and return the id of its tree."""
     entries = list(walk(folder, skip=skip))
     plain = [(name, path) for name, path in entries if not path.is_symlink()]
-    paths = b"".join(os.fsencode(path.absolute()) + b"\n" for _, path in plain)
+    paths = b"".join(_quoted(os.fsencode(path.absolute())) + b"\n" for _, path in plain)
     ids = git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=paths).text.split()
     lines: list[bytes] = []
     for (name, path), blob in zip(plain, ids, strict=True):
@@ -62,12 +63,20 @@ def write_tree(git: Git, folder: Path, *, skip: Sequence[str] = ()) -> str:
             target = os.fsencode(path.readlink())
             blob = git("hash-object", "-w", "--no-filters", "--stdin", stdin=target).text
             lines.append(f"120000 {blob}\t".encode() + os.fsencode(name))
-    index = {"GIT_INDEX_FILE": str(git.dir / "import.index")}
+    index = git.dir / f"import.{secrets.token_hex(4)}.index"
+    env = {"GIT_INDEX_FILE": str(index)}
     try:
-        git("update-index", "-z", "--index-info", stdin=b"\0".join(lines) + b"\0", env=index)
-        return git("write-tree", env=index).text
+        git("read-tree", "--empty", env=env)
+        stdin = b"".join(line + b"\0" for line in lines)
+        git("update-index", "-z", "--index-info", stdin=stdin, env=env)
+        return git("write-tree", env=env).text
     finally:
-        (git.dir / "import.index").unlink(missing_ok=True)
+        index.unlink(missing_ok=True)
+
+
+def _quoted(path: bytes) -> bytes:
+    """A path in git's C quoting, so that no byte of it is taken for a line's end."""
+    return b'"' + b"".join(_ESCAPED.get(byte, bytes([byte])) for byte in path) + b'"'
 
 
 def export(git: Git, treeish: str, folder: Path, *, only: str = "") -> None:
@@ -79,7 +88,7 @@ def export(git: Git, treeish: str, folder: Path, *, only: str = "") -> None:
         folder: where to write.
         only: a path inside the tree to which to limit it.
     """
-    index = git.dir / f"export.{os.getpid()}.index"
+    index = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.index"
     env = {"GIT_INDEX_FILE": str(index)}
     work = Git(git.dir, folder)
     try:

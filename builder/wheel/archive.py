@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _LOCAL: Final = struct.Struct("<4s5H3I2H")
 _CENTRAL: Final = struct.Struct("<4s6H3I5H2I")
 _END: Final = struct.Struct("<4s4H2IH")
-_LEVEL: Final = 6
 _UTF8: Final = 0x800
 _LIMIT: Final = 0xFFFFFFFF
 
@@ -54,14 +53,13 @@ class Member:
 
 
 def pack(name: str, content: bytes, *, executable: bool = False) -> Member:
-    """A member from its content."""
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
-    stream = packer.compress(content) + packer.flush()
-    method = zipfile.ZIP_DEFLATED
-    if len(stream) >= len(content):
-        stream, method = content, zipfile.ZIP_STORED
-    crc = zlib.crc32(content)
-    return Member(name, executable, method, crc, len(content), len(stream), stream)
+    """A member from its content, stored and not compressed.
+
+    What zlib makes of the same content differs from one of its versions, and from zlib-ng, to
+    the next; stored bytes are the same everywhere, and we write less than a megabyte.
+    """
+    crc, size = zlib.crc32(content), len(content)
+    return Member(name, executable, zipfile.ZIP_STORED, crc, size, size, content)
 
 
 def members(wheel: Path) -> list[Member]:
@@ -94,6 +92,11 @@ def members(wheel: Path) -> list[Member]:
 def _stream_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
     file.seek(info.header_offset)
     header = _LOCAL.unpack(file.read(_LOCAL.size))
+    name = file.read(int(header[9])).decode("utf-8", "replace")
+    if header[0] != b"PK\3\4" or name != info.orig_filename:
+        raise AuditError(
+            f"{info.filename} is called {name!r} in its own header", fix="do not install this wheel"
+        )
     return info.header_offset + _LOCAL.size + int(header[9]) + int(header[10])
 
 
@@ -159,9 +162,16 @@ def content(entry: Member) -> bytes:
             file.seek(entry.source[1])
             stream = file.read(entry.packed)
     try:
-        plain = stream if entry.method == 0 else zlib.decompressobj(-15).decompress(stream)
+        plain = stream if entry.method == 0 else _inflate(stream, entry.size)
     except zlib.error as error:
         raise AuditError(f"{entry.name} does not unpack: {error}", fix="get it again") from error
     if len(plain) != entry.size or zlib.crc32(plain) != entry.crc:
         raise AuditError(f"{entry.name} does not have its checksum", fix="get it again")
     return plain
+
+
+def _inflate(stream: bytes, size: int) -> bytes:
+    """Decompress, but never to more than one byte beyond what was announced."""
+    packer = zlib.decompressobj(-15)
+    plain = packer.decompress(stream, size + 1)
+    return plain if packer.eof or len(plain) > size else plain + packer.flush(1)

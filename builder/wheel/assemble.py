@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import IdentityError, PatchError, UsageError
+from builder.patch.view import git_blob
 from builder.store import StageResult, digest, file_sha256, stage
 from builder.wheel import archive
 from builder.wheel.metadata import NOTICE, metadata, notice, wheel_file
@@ -166,23 +167,47 @@ def _body(
     official_record = read_record(archive.content(official[f"{old}/RECORD"]))
     rows = {name: (name, *official_record[name]) for name in kept}
     files: list[BuiltFile] = []
-    for change in parts.patched.files:
-        for path in filter(None, (change.path, change.old_path)):
-            if not path.startswith(f"{parts.engine.package}/"):
-                continue
-            upstream = archive.content(kept[path]) if path in kept else None
-            gone = change.status == "D" or path == change.old_path
-            kept.pop(path, None)
-            rows.pop(path, None)
-            data = b""
-            if not gone:
-                data = parts.git.blob(change.new_blob)
-                kept[path] = archive.pack(path, data, executable=change.new_mode == "100755")
-                rows[path] = record_line(path, data)
-            files.append(_built_file(parts, path, data, upstream, gone=gone))
+    tree = _package_tree(parts)
+    known = {extra.name for extra in parts.native.extras} | {parts.engine.version_member}
+    changed = {name for name, (_, blob) in tree.items() if blob != _blob(kept.get(name), known)}
+    if parts.source.strength != "dirty":
+        # what is not a patch's is in upstream's wheel, or upstream does not ship it
+        series = {path for change in parts.patched.files for path in (change.path, change.old_path)}
+        changed &= series
+    gone = {name for name in kept if name not in tree and name not in known}
+    for path in sorted(changed | gone):
+        upstream = archive.content(kept[path]) if path in kept else None
+        kept.pop(path, None)
+        rows.pop(path, None)
+        data = b""
+        if path in tree:
+            mode, blob = tree[path]
+            data = parts.git.blob(blob)
+            kept[path] = archive.pack(path, data, executable=mode == "100755")
+            rows[path] = record_line(path, data)
+        files.append(_built_file(parts, path, data, upstream, gone=path not in tree))
     name, data = parts.engine.version_file(parts.pin, version)
     kept[name], rows[name] = archive.pack(name, data), record_line(name, data)
     return list(kept.values()), list(rows.values()), files
+
+
+def _package_tree(parts: Parts) -> dict[str, tuple[str, str]]:
+    """Mode and blob id of every file of the patched package, by wheel member."""
+    spec = f"{parts.patched.commit}:{parts.engine.package}"
+    listing = parts.git("ls-tree", "-r", "-z", spec).out.decode("utf-8", "surrogateescape")
+    found: dict[str, tuple[str, str]] = {}
+    for record in filter(None, listing.split("\0")):
+        meta, _, path = record.partition("\t")
+        mode, _, blob = meta.split(" ")
+        if mode not in {"100644", "100755"}:
+            raise PatchError(f"{path} is a link or submodule", fix="wheels hold plain files only")
+        found[f"{parts.engine.package}/{path}"] = (mode, blob)
+    return found
+
+
+def _blob(entry: archive.Member | None, known: set[str]) -> str:
+    """The blob id of an official member that the source tree could hold."""
+    return "" if entry is None or entry.name in known else git_blob(archive.content(entry))
 
 
 def _built_file(
@@ -203,7 +228,7 @@ def _built_file(
         path=path,
         sha256="" if gone else hashlib.sha256(data).hexdigest(),
         upstream_sha256="" if upstream is None else hashlib.sha256(upstream).hexdigest(),
-        patches=by,
+        patches=by or ("local source",),
     )
 
 

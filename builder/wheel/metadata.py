@@ -33,8 +33,10 @@ def metadata(upstream: bytes, *, version: str, arch: str, licenses: Iterable[str
             out.append(f"{line} (unofficial build, patched for {arch} by sm86-builder)")
         else:
             out.append(line)
-    last = max(i for i, line in enumerate(out) if line.startswith(("License-File", "License-Exp")))
-    out[last + 1 : last + 1] = [f"License-File: {name}" for name in licenses]
+    fields = [line.split(":")[0] for line in out]
+    if "License-File" in fields:  # from metadata 2.4 on (PEP 639)
+        last = len(fields) - fields[::-1].index("License-File")
+        out[last:last] = [f"License-File: {name}" for name in licenses]
     return "\n".join(out).encode() + blank + body
 
 

@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
 _TAG: Final = re.compile(r"manylinux_2_(\d+)_x86_64")
 
+#: Names from before PEP 600.
+_OLD: Final = {
+    "manylinux1_x86_64": "manylinux_2_5_x86_64",
+    "manylinux2010_x86_64": "manylinux_2_12_x86_64",
+    "manylinux2014_x86_64": "manylinux_2_17_x86_64",
+}
+
 
 def policy(tag: str) -> Mapping[str, list[str]] | None:
     """The symbol versions that a manylinux tag allows (auditwheel's policy file)."""
+    tag = _OLD.get(tag, tag)
     if _TAG.fullmatch(tag) is None:
         return None
     text = resources.files("auditwheel.policy").joinpath("manylinux-policy.json").read_text()
@@ -46,7 +54,7 @@ def too_new(files: Iterable[tuple[str, bytes]], tag: str) -> list[str]:
         if not is_elf(data):
             continue
         for symbol in sorted(versions_needed(data)):
-            family, _, number = symbol.rpartition("_")
+            family, _, number = symbol.partition("_")
             if family in allowed and number not in allowed[family]:
                 bad.append(f"{name} needs {symbol}")
     return bad

@@ -6,9 +6,12 @@ import base64
 import csv
 import hashlib
 import io
+import json
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from builder.errors import AuditError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,7 +123,8 @@ class BuildRecord(_Part):
 
     def dump(self) -> bytes:
         """The record as JSON, the same bytes for the same record."""
-        return (self.model_dump_json(indent=1) + "\n").encode()
+        plain = self.model_dump(mode="json")
+        return (json.dumps(plain, indent=1, sort_keys=True) + "\n").encode()
 
 
 def urlsafe(sha256: bytes) -> str:
@@ -148,4 +152,7 @@ def write_record(rows: Iterable[tuple[str, str, str]]) -> bytes:
 def read_record(content: bytes) -> dict[str, tuple[str, str]]:
     """The rows of a RECORD file as name -> (digest, size)."""
     text = content.decode("utf-8", "replace")
-    return {row[0]: (row[1], row[2]) for row in csv.reader(io.StringIO(text)) if len(row) == 3}
+    try:
+        return {row[0]: (row[1], row[2]) for row in csv.reader(io.StringIO(text)) if len(row) == 3}
+    except csv.Error as error:
+        raise AuditError(f"RECORD cannot be read: {error}", fix="get the wheel again") from error

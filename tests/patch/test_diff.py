@@ -48,6 +48,40 @@ def test_damaged(text: bytes, words: str) -> None:
         parse_bytes(text, name="p.patch")
 
 
+def section(name: bytes, mode: bytes = b"100644") -> bytes:
+    return (
+        b"diff --git a/%b b/%b\nnew file mode %b\nindex 0000000..257cc56\n--- /dev/null\n+++ b/%b\n"
+        b"@@ -0,0 +1 @@\n+foo\n" % (name, name, mode, name)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD.replace(b"diff --git", b"dhff --git").replace(b"--- a/x", b"-- a/x"),
+        b"dhff --git a/e b/e\nnew file mode 100644\nindex 0000000..e69de29\n" + section(b"f"),
+        b"dhff --git a/e b/e\nold mode 100644\nnew mode 100755\n" + section(b"f"),
+        section(b"f", b"100755").replace(b"diff", b"dhff"),
+        GOOD + b"@A -9,1 +9,1 @@\n-x\n+y\n",
+        GOOD + b"some text\n" + section(b"f"),
+        GOOD + b"-- \n2.39\n" + section(b"f"),
+    ],
+)
+def test_a_flipped_byte_in_a_head_never_drops_a_change(text: bytes) -> None:
+    with pytest.raises(PatchError):
+        parse_bytes(text, name="p")
+
+
+def test_a_cut_between_two_files_is_noticed_by_the_summary() -> None:
+    mail = (
+        b"From: a <a@b.c>\nSubject: s\n\nwhy\n---\n f | 1 +\n g | 1 +\n"
+        b" 2 files changed, 2 insertions(+)\n\n" + section(b"f") + section(b"g")
+    )
+    assert len(parse_bytes(mail, name="p")[0].files) == 2
+    with pytest.raises(PatchError, match=r"says 2 files, \+2 -0, it holds 1 files, \+1 -0"):
+        parse_bytes(mail[: mail.index(b"diff --git a/g")], name="p")
+
+
 def test_error_names_the_line_of_the_file() -> None:
     mail = b"From: a <a@b.c>\nSubject: s\n\nwhy\n---\n" + GOOD.replace(b" a\n", b"?a\n")
     with pytest.raises(PatchError, match=r"^p\.patch:11: "):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,9 +52,28 @@ def test_a_folder_comes_back_byte_for_byte(tmp_path: Path) -> None:
     assert "sub" not in git.text("ls-tree", "--name-only", without)
 
 
-def test_what_git_cannot_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\rb", "end\r", 'q"uote', "back\\slash", "\x7f", "tab\t"]
+)
+def test_odd_names(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a\nb").touch()
-    with pytest.raises(IdentityError, match="line break"):
+    (folder / name).write_bytes(b"x")
+    git = Git.init(tmp_path / "repo.git")
+    (tmp_path / "out").mkdir()
+    export(git, write_tree(git, folder), tmp_path / "out")
+    assert files(tmp_path / "out") == {name: b"x"}
+
+
+def test_an_empty_folder_is_the_empty_tree(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    git = Git.init(tmp_path / "repo.git")
+    assert write_tree(git, tmp_path / "in") == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(IdentityError, match="neither a file nor a link"):
         write_tree(Git.init(tmp_path / "repo.git"), folder)

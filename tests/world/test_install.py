@@ -24,8 +24,8 @@ import torch, vllm
 print(vllm.__version__)
 import vllm._C, vllm._C_stable_libtorch, vllm._moe_C, vllm.cumem_allocator, vllm.spinloop
 import vllm.vllm_flash_attn._vllm_fa2_C
-from sm86kit.believe import believe_sm86
-believe_sm86()
+from sm86kit.believe import believe
+believe()
 from vllm.vllm_flash_attn import flash_attn_interface as fa
 assert fa.FA2_AVAILABLE and not fa.FA3_AVAILABLE, (fa.FA2_AVAILABLE, fa.FA3_AVAILABLE)
 from vllm.v1.attention.ops import flashmla

@@ -1,4 +1,4 @@
-"""Compiling Triton kernels ahead of time for sm_86, without a GPU.
+"""Compiling Triton kernels ahead of time for a card, without a GPU.
 
 ``triton.compile`` takes an explicit target; ptxas then assembles the PTX for the real
 card, so registers, spills and shared memory are those of an RTX 3090.
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sm86kit.proof import capability
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: Shared memory that one block may use on compute capability 8.6, in bytes
+#: Shared memory that one block may use on compute capability 8.6 and 8.9, in bytes
 #: (CUDA C++ Programming Guide, "Compute Capabilities").
 SHARED_LIMIT = 101_376
 
@@ -46,7 +48,7 @@ class DoesNotCompileError(Exception):
     """A kernel that Triton or ptxas refuses; the text is the innermost reason."""
 
 
-def compile_for_sm86(
+def compile_kernel(
     fn: Any,
     types: Mapping[str, str],
     constants: Mapping[str, Any],
@@ -55,7 +57,7 @@ def compile_for_sm86(
     stages: int,
     aligned: Sequence[str] = (),
 ) -> Compiled:
-    """Compile a kernel for sm_86.
+    """Compile a kernel for the capability that the proof is for.
 
     Args:
         fn: the ``@triton.jit`` function.
@@ -73,6 +75,8 @@ def compile_for_sm86(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    major, minor = capability()
+    number = 10 * major + minor
     names = fn.arg_names
     signature = {
         n: "constexpr" if n in constants else types[n]
@@ -88,7 +92,7 @@ def compile_for_sm86(
     try:
         made = triton.compile(
             source,
-            target=GPUTarget("cuda", 86, 32),
+            target=GPUTarget("cuda", number, 32),
             options={"num_warps": warps, "num_stages": stages},
         )
     except Exception as error:
@@ -98,7 +102,7 @@ def compile_for_sm86(
         file.write(made.asm["ptx"])
         file.flush()
         done = subprocess.run(
-            [str(ptxas), "-v", "--gpu-name=sm_86", file.name, "-o", "/dev/null"],
+            [str(ptxas), "-v", f"--gpu-name=sm_{number}", file.name, "-o", "/dev/null"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     if done.returncode != 0:

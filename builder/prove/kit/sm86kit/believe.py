@@ -1,4 +1,4 @@
-"""Makes vLLM's modules on a machine without a GPU believe in a card of capability 8.6.
+"""Makes vLLM's modules on a machine without a GPU believe in a card of some capability.
 
 Only what is asked of the platform changes; the modules under proof are the real ones.
 """
@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-CAPABILITY = (8, 6)
+from sm86kit.proof import capability
 
 
-def believe_sm86() -> None:
+def believe() -> None:
     """Install the belief; call before any of vLLM is imported."""
     import torch
     from triton.backends.nvidia.driver import CudaDriver
 
+    card = capability()
     CudaDriver.is_active = staticmethod(lambda: True)
-    torch.cuda.get_device_capability = lambda *_args, **_kwargs: CAPABILITY
+    torch.cuda.get_device_capability = lambda *_args, **_kwargs: card
 
     import vllm.platforms
     from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
 
-    class Sm86Platform(Platform):  # type: ignore[misc]
+    class BelievedPlatform(Platform):  # type: ignore[misc]
         """A CUDA platform that was never initialised."""
 
         _enum = PlatformEnum.CUDA
@@ -31,10 +32,10 @@ def believe_sm86() -> None:
 
         @classmethod
         def get_device_capability(cls, device_id: int = 0) -> Any:
-            return DeviceCapability(*CAPABILITY)
+            return DeviceCapability(*card)
 
         @classmethod
         def get_device_name(cls, device_id: int = 0) -> str:
-            return "NVIDIA GeForce RTX 3090 (no device: believed)"
+            return f"NVIDIA card of capability {card[0]}.{card[1]} (no device: believed)"
 
-    vllm.platforms._current_platform = Sm86Platform()
+    vllm.platforms._current_platform = BelievedPlatform()

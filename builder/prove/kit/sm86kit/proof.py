@@ -20,6 +20,12 @@ def package_root() -> Path:
     return Path(os.environ["SM86_PACKAGE_ROOT"])
 
 
+def capability() -> tuple[int, int]:
+    """Compute capability that the proof is for."""
+    number = int(os.environ.get("SM86_ARCH", "86"))
+    return number // 10, number % 10
+
+
 def interpret() -> None:
     """Run Triton kernels in Triton's interpreter; call before triton is imported."""
     os.environ["TRITON_INTERPRET"] = "1"

@@ -9,11 +9,11 @@ from sm86kit.proof import Proof, use_package
 
 use_package()
 
-from sm86kit.aot import SHARED_LIMIT, DoesNotCompileError, compile_for_sm86  # noqa: E402
-from sm86kit.believe import believe_sm86  # noqa: E402
+from sm86kit.aot import SHARED_LIMIT, DoesNotCompileError, compile_kernel  # noqa: E402
+from sm86kit.believe import believe  # noqa: E402
 from sm86kit.turboquant import PRESETS, Layout  # noqa: E402
 
-believe_sm86()
+believe()
 
 from vllm.v1.attention.ops import triton_decode_attention as stage2  # noqa: E402
 from vllm.v1.attention.ops import triton_turboquant_decode as decode  # noqa: E402
@@ -148,9 +148,7 @@ def main() -> None:
     proof = Proof()
     for name, fn, types, constants, warps, stages, aligned in jobs():
         try:
-            made = compile_for_sm86(
-                fn, types, constants, warps=warps, stages=stages, aligned=aligned
-            )
+            made = compile_kernel(fn, types, constants, warps=warps, stages=stages, aligned=aligned)
         except DoesNotCompileError as error:
             proof.figure(name, "does not compile")
             proof.fail(f"{name}: does not compile: {error}")

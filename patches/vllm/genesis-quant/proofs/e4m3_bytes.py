@@ -14,10 +14,10 @@ interpret()
 use_package()
 
 import torch  # noqa: E402
-from sm86kit.believe import believe_sm86  # noqa: E402
+from sm86kit.believe import believe  # noqa: E402
 from sm86kit.turboquant import BLOCK_SIZE, Layout  # noqa: E402
 
-believe_sm86()
+believe()
 
 from vllm.v1.attention.ops import triton_turboquant_decode as decode  # noqa: E402
 from vllm.v1.attention.ops import triton_turboquant_store as store  # noqa: E402
@@ -66,27 +66,41 @@ def check_store(proof: Proof, dtype: torch.dtype, layout: Layout) -> None:
         )
 
 
-def all_bytes(layout: Layout) -> torch.Tensor:
-    """A cache of 256 tokens; token b has byte b in every place of its key."""
-    cache = empty_cache(layout, 256)
-    cache.view(-1, layout.slot)[:, :DIM] = torch.arange(256, dtype=torch.uint8)[:, None]
+def stored(layout: Layout, bytes_of_keys: torch.Tensor) -> torch.Tensor:
+    """A cache whose tokens have these key bytes and zero values."""
+    cache = empty_cache(layout, len(bytes_of_keys))
+    cache.view(-1, layout.slot)[:, :DIM] = bytes_of_keys
     return cache
 
 
-def compare(proof: Proof, what: str, got: torch.Tensor) -> None:
-    want = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+def decoded(raw: torch.Tensor) -> torch.Tensor:
+    return raw.view(torch.float8_e4m3fn).float()
+
+
+#: Token b has byte b + i in place i of its key: every byte stands in every place.
+ALL = (torch.arange(256)[:, None] + torch.arange(DIM)[None, :]).remainder(256).to(torch.uint8)
+#: The same without the two NaN bytes.
+FINITE = torch.tensor([byte for byte in range(256) if byte & 0x7F != 0x7F], dtype=torch.uint8)[
+    (torch.arange(256)[:, None] + torch.arange(DIM)[None, :]).remainder(254)
+]
+
+
+def compare(proof: Proof, what: str, got: torch.Tensor, raw: torch.Tensor) -> None:
+    """Decoded values against torch's, value by value."""
+    want = decoded(raw)
     same = torch.where(want.isnan(), got.isnan(), got == want)
-    proof.figure(f"{what}_wrong_bytes", int((~same).sum()))
-    if not same.all():
-        at = int((~same).nonzero()[0])
+    wrong = int((~same).sum())
+    proof.figure(f"{what}_wrong", wrong)
+    if wrong:
+        at = tuple((~same).nonzero()[0].tolist())
         proof.fail(
-            f"{what}: {int((~same).sum())} of 256 bytes decode wrongly; for example 0x{at:02X} as"
-            f" {got[at].item():.4g}, not {want[at].item():.4g}",
+            f"{what}: {wrong} of {same.numel()} values decode wrongly; for example"
+            f" 0x{int(raw[at]):02X} as {got[at].item():.4g}, not {want[at].item():.4g}"
         )
 
 
 def check_dequant(proof: Proof, layout: Layout) -> None:
-    cache = all_bytes(layout)
+    cache = stored(layout, ALL)
     table = torch.arange(cache.shape[0], dtype=torch.int32)[None]
     keys = torch.zeros(1, 1, 256, DIM, dtype=torch.float16)
     values = torch.zeros_like(keys)
@@ -103,29 +117,25 @@ def check_dequant(proof: Proof, layout: Layout) -> None:
         **layout.read_constants(),
         num_warps=4,
     )
-    rows = keys[0, 0].float()
-    proof.require(bool(((rows == rows[:, :1]) | rows.isnan()).all()), "dequant: a row is uneven")
-    compare(proof, "dequant", rows[:, 0])
+    compare(proof, "dequant", keys[0, 0].float(), ALL)
 
 
-def check_decode(proof: Proof, layout: Layout) -> None:
-    """Request b sees token b alone; with a one-hot query its score is the key's first place."""
-    cache = all_bytes(layout)
+def scores(layout: Layout, raw: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Request b sees token b alone; its score is the query times the key."""
+    cache = stored(layout, raw).view(256, 1, 1, layout.slot)  # one token a block
     tokens = torch.arange(256, dtype=torch.int32)
-    shifted = cache.view(256, 1, 1, layout.slot)  # one token a block
-    query = torch.zeros(256, 1, DIM)
-    query[:, :, 0] = 1.0
+    queries = query.expand(256, 1, DIM).contiguous()
     partial = torch.zeros(256, 1, 1, DIM + 1)
     constants = layout.read_constants() | {"BLOCK_SIZE": 1}
     decode._tq_decode_stage1[(256, 1, 1)](
-        query,
-        shifted,
+        queries,
+        cache,
         tokens[:, None],
         torch.ones(256, dtype=torch.int32),
         torch.zeros(1),
         partial,
-        *query.stride()[:2],
-        *shifted.stride()[:3],
+        *queries.stride()[:2],
+        *cache.stride()[:3],
         1,
         *partial.stride()[:3],
         **constants,
@@ -137,8 +147,29 @@ def check_decode(proof: Proof, layout: Layout) -> None:
         num_stages=1,
     )
     # the row maximum passes over a NaN score, but the row itself must be NaN
-    scores = torch.where(partial[:, 0, 0, 0].isnan(), float("nan"), partial[:, 0, 0, DIM])
-    compare(proof, "decode", scores)
+    return torch.where(partial[:, 0, 0, 0].isnan(), float("nan"), partial[:, 0, 0, DIM])
+
+
+def check_decode(proof: Proof, layout: Layout) -> None:
+    """Every byte alone in two places (one-hot queries), then all places at once.
+
+    A one-hot query would turn a NaN elsewhere in the key into 0 x NaN, so the other places of
+    those tokens hold 0. The bound for a full query is that of a float32 sum of D products:
+    D x 2^-24 x sum |q k|.
+    """
+    for place in (0, 101):
+        raw = torch.zeros_like(ALL)
+        raw[:, place] = ALL[:, place]
+        query = torch.zeros(DIM)
+        query[place] = 1.0
+        compare(proof, f"decode_{place}", scores(layout, raw, query), ALL[:, place])
+    signs = torch.randint(0, 2, (DIM,), generator=torch.Generator().manual_seed(86)) * 2.0 - 1.0
+    got = scores(layout, FINITE, signs).double()
+    keys = decoded(FINITE).double()
+    bound = DIM * 2.0**-24 * keys.abs().sum(1)
+    excess = ((got - keys @ signs.double()).abs() / bound).nan_to_num(nan=float("inf")).max().item()
+    proof.figure("decode_sum_error_over_bound", excess if excess < 1e9 else "inf")
+    proof.require(excess <= 1.0, f"decode: a score is off by {excess:.3g} times the bound")
 
 
 def main() -> None:
