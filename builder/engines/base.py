@@ -50,6 +50,10 @@ class Engine(Protocol):
         """Whether a file of the source tree is compiled or steers compilation."""
         ...
 
+    def is_generated(self, member: str) -> bool:
+        """Whether upstream's build makes or fetches a wheel member that its source lacks."""
+        ...
+
     def origin(self, member: str) -> str:
         """Where a wheel member that the source tree lacks comes from, in words."""
         ...

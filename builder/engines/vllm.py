@@ -84,6 +84,10 @@ class Vllm:
             "build_rust.sh",
         }
 
+    def is_generated(self, member: str) -> bool:
+        """Members of the folders that vLLM's build fills, and compiled ones."""
+        return member.endswith(".so") or member.startswith(tuple(start for start, _ in _ORIGINS))
+
     def origin(self, member: str) -> str:
         """The project that a member outside the source tree comes from."""
         for start, what in _ORIGINS:

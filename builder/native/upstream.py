@@ -124,6 +124,8 @@ def take_upstream(
                         )
                     equal += 1
                     python_equal += name.endswith(".py")
+                elif found.strength == "dirty" and not engine.is_generated(name):
+                    continue  # the local source has removed it
                 elif name != engine.version_member:
                     extras.append(_extra(name, data, engine))
         lost = sorted(name for name in blobs if name.endswith(".py"))
