@@ -81,7 +81,7 @@ def fetch(context: Context, artifact: Artifact) -> Path:
                 f"{artifact.file} is not in the cache and --offline forbids fetching it",
                 fix="run once without --offline",
             )
-        if shutil.disk_usage(home).free < artifact.size + (64 << 20):
+        if shutil.disk_usage(home).free < artifact.size:
             raise ToolError(
                 f"no room for {artifact.file} ({artifact.size / 1e6:.0f} MB) in {home}",
                 fix="free some space, or set SM86_CACHE to another disk",

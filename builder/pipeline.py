@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from builder.audit.run import audit_wheel
 from builder.download import address, cached
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from builder.engines.base import Engine
     from builder.patch import PatchResult
     from builder.pin import Artifact
+#: A source archive unpacked, and again as git objects, in sizes of the archive.
+_UNPACKED: Final = 10
+
 __all__ = [
     "Built",
     "Job",
@@ -124,11 +127,16 @@ def _downloads(context: Context, job: Job) -> list[Artifact]:
     return [artifact for artifact in wanted if cached(context, artifact) is None]
 
 
+def _disk(context: Context, job: Job) -> int:
+    """Bytes that the cache grows by at the most: downloads, unpacked source, one wheel."""
+    downloads = sum(one.size for one in _downloads(context, job))
+    return downloads + _UNPACKED * job.pin.sdist.size + job.pin.wheel.size
+
+
 def _room(context: Context, job: Job) -> None:
     """Check the disks before work begins: downloads, trees and two copies of the wheel."""
-    need = sum(one.size for one in _downloads(context, job)) + job.pin.wheel.size
     for folder, size in (
-        (context.cache_dir("store"), need + 400_000_000),
+        (context.cache_dir("scratch"), _disk(context, job)),
         (context.out, job.pin.wheel.size),
     ):
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,5 +165,5 @@ def plan(context: Context, job: Job) -> dict[str, Any]:
         "download_bytes": total,
         "compile_units": 0,
         "native": "upstream",
-        "disk_bytes": total + 2 * job.pin.wheel.size + 400_000_000,
+        "disk_bytes": _disk(context, job) + job.pin.wheel.size,
     }

@@ -9,6 +9,7 @@ from builder.errors import UsageError
 from builder.store import write_atomic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)((?:\s*;[^\\]*)?)")
@@ -41,7 +42,7 @@ def write_locks(
     pins = [found for line in text.splitlines() if (found := _PIN.match(line)) is not None]
     if not pins:
         raise UsageError(f"{lock}: pins nothing", fix="make it again with 'sm86 lock'")
-    body = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    body = "\n".join(_without_extras_too(text))
     requirements = (
         f"# {distribution} {version} and everything it needs, with hashes.\n"
         "#   pip install -r THIS_FILE\n"
@@ -68,6 +69,24 @@ def write_locks(
         written.append(out / f"pylock.{name}.toml")
         write_atomic(written[-1], text)
     return written
+
+
+def _without_extras_too(text: str) -> Iterator[str]:
+    """The lock's lines; a requirement with extras also as one without.
+
+    pip before 24 does not take ``name[extra]==1 --hash`` as a pin of ``name`` itself.
+    """
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for number, line in enumerate(lines):
+        yield line
+        if line.endswith("\\"):
+            continue
+        start = number
+        while start > 0 and lines[start - 1].endswith("\\"):
+            start -= 1
+        plain = re.sub(r"^([A-Za-z0-9._-]+)\[[^\]]*\]==", r"\1==", lines[start])
+        if plain != lines[start]:
+            yield from (plain, *lines[start + 1 : number + 1])
 
 
 def _pylock(committed: Path, wheel: Path, version: str, sha256: str, origin: str) -> str:
