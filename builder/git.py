@@ -6,16 +6,19 @@ inside somebody's repository is never confused with it.
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from builder.run import Done, run, which
+from builder.run import Done, ProgramError, run, which
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_NO_ROOM: Final = 64 << 10
 IDENTITY: Final = ("sm86-builder", "builder@sm86.invalid")
 _CONFIG: Final = Path(__file__).resolve().parent / "gitconfig"
 #: Highest-precedence attributes: whatever the tree's own .gitattributes say, bytes stay bytes.
@@ -104,14 +107,20 @@ class Git:
         words: list[str | Path] = ["git", f"--git-dir={self.dir}"]
         if self.tree is not None:
             words.append(f"--work-tree={self.tree}")
-        return run(
+        done = run(
             [*words, *args],
             cwd=self.tree or self.dir,
             env=environment(network=network) | (env or {}),
             stdin=stdin,
-            check=check,
+            check=False,
             timeout=timeout,
         )
+        if done.code != 0 and shutil.disk_usage(self.dir).free < _NO_ROOM:
+            # git seldom says why it could not write
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.dir))
+        if check and done.code != 0:
+            raise ProgramError(done)
+        return done
 
     def borrow(self, other: Git) -> None:
         """Use another repository's objects, and those that it borrows itself, without copying."""

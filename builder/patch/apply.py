@@ -19,7 +19,6 @@ from builder.errors import PatchError
 from builder.git import Git
 from builder.patch.check import check
 from builder.patch.view import TREE, View
-from builder.run import ProgramError, no_room
 from builder.store import scratch
 
 if TYPE_CHECKING:
@@ -147,8 +146,6 @@ def _am(work: Git, mails: Sequence[Mail], epoch: int) -> None:
         box = b"".join(mail.canonical() + b"\n" for mail in stretch)
         ended = work(*_AM, stdin=box, env=dates, check=False)
         if ended.code != 0:
-            if no_room(ProgramError(ended)):
-                raise ProgramError(ended)
             current = work("am", "--show-current-patch=raw", check=False).out
             at = next((m for m in stretch if f"] {m.subject}\n".encode() in current), stretch[0])
             raise PatchError(

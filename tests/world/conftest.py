@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 NEED = 30_000_000_000
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of these share what is made once, so one worker runs them."""
-    for item in items:
-        if "tests/world/" in item.path.as_posix():
-            item.add_marker(pytest.mark.world)
-            item.add_marker(pytest.mark.xdist_group("world"))
-
-
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with room, deleted afterwards."""
