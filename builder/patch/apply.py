@@ -100,9 +100,11 @@ def apply_mails(
     written = [path for path in dict.fromkeys(named) if view.mode(path) not in {"", TREE}]
     predicted: list[dict[str, tuple[str, str]]] = []
     for mail in mails:
-        check(mail, view)
         paths = {path for item in mail.files for path in (item.old, item.new) if path}
-        predicted.append({path: (view.mode(path), view.blob(path)) for path in paths})
+        before = {path: (view.mode(path), view.blob(path)) for path in paths}
+        check(mail, view)
+        after = {path: (view.mode(path), view.blob(path)) for path in paths}
+        predicted.append({path: new for path, new in after.items() if new != before[path]})
         _stated(mail, view)
     if not mails:
         return []
@@ -182,14 +184,18 @@ def _verified(
     plain = _commit_changes(local, commits, renames=False)
     shown = _commit_changes(local, commits, renames=True)
     for mail, commit, wanted in zip(mails, commits, predicted, strict=True):
-        for change in plain[commit]:
-            got = ("", "") if change.status == "D" else (change.new_mode, change.new_blob)
-            if wanted.get(change.path) != got:
-                raise PatchError(
-                    f"{mail.name}: git made another {change.path} of it", fix="report this"
-                )
-        if not plain[commit]:
+        if not wanted:
             raise PatchError(f"{mail.name}: changes nothing", fix="remove it from the series")
+        made = {
+            change.path: ("", "") if change.status == "D" else (change.new_mode, change.new_blob)
+            for change in plain[commit]
+        }
+        if made != wanted:
+            odd = sorted(path for path in made | wanted if made.get(path) != wanted.get(path))
+            raise PatchError(
+                f"{mail.name}: git makes something else of {odd[0]} than the patch says",
+                fix="the patch is damaged: make it again with 'sm86 patch export'",
+            )
         added, removed = _counts(mail)
         applied.append(Applied(mail, commit, shown[commit], added, removed))
     return applied

@@ -138,7 +138,8 @@ def _complete(mail: Mail) -> None:
     hunks = [hunk for item in mail.files for hunk in item.hunks]
     counts = [_lines(hunk) for hunk in hunks]
     actual = (len(mail.files), sum(added for added, _ in counts), sum(gone for _, gone in counts))
-    if stated != actual:
+    binary = len(re.findall(r"^ .* \| +Bin \d+ -> \d+ bytes$", mail.summary, re.MULTILINE))
+    if stated != actual or binary != sum(item.binary for item in mail.files):
         raise PatchError(
             f"{mail.name}: its summary says {stated[0]} files, +{stated[1]} -{stated[2]}, it holds"
             f" {actual[0]} files, +{actual[1]} -{actual[2]}: it was cut or edited",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = int(os.environ.get("SM86_EXAMPLES", "30"))
 SETTINGS = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    derandomize=EXAMPLES <= 30,
+    phases=[Phase.generate],
 )
 #: path -> (content, executable)
 Files = dict[str, tuple[bytes, bool]]
