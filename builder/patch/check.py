@@ -15,7 +15,7 @@ from builder.errors import PatchError
 from builder.patch.view import split
 
 if TYPE_CHECKING:
-    from builder.patch.diff import FileDiff, Hunk
+    from builder.patch.filediff import FileDiff, Hunk
     from builder.patch.mail import Mail
     from builder.patch.view import View
 

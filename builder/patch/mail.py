@@ -15,13 +15,13 @@ from email.utils import formataddr, parseaddr
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import PatchError
-from builder.patch.diff import FileDiff, read, stray
+from builder.patch.diff import read, stray
 
 if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
-    from builder.patch.diff import Hunk
+    from builder.patch.filediff import FileDiff, Hunk
 
 _FROM: Final = re.compile(rb"^From [0-9a-f]{40} Mon Sep 17 00:00:00 2001\n", re.MULTILINE)
 _DIFF: Final = re.compile(rb"^(?:---\n|diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from builder.git import Git
-    from builder.patch.diff import FileDiff
+    from builder.patch.filediff import FileDiff
 
 TREE: Final = "040000"
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from builder.errors import IdentityError, PatchError, UsageError
-from builder.patch.view import git_blob
-from builder.store import StageResult, digest, file_sha256, stage
+from builder.errors import IdentityError
+from builder.store import StageResult, file_sha256, stage
 from builder.wheel import archive
+from builder.wheel.layers import body
 from builder.wheel.metadata import NOTICE, metadata, notice, wheel_file
+from builder.wheel.parts import ASSEMBLER, Parts, inputs_digest, manifest
 from builder.wheel.platform import too_new
 from builder.wheel.record import (
     BUILD_RECORD,
@@ -20,7 +19,6 @@ from builder.wheel.record import (
     BuiltLive,
     BuiltModule,
     BuiltPatch,
-    read_record,
     record_line,
     write_record,
 )
@@ -31,35 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from builder.arch import Arch
     from builder.context import Context
-    from builder.engines.base import Engine
-    from builder.git import Git
-    from builder.native import NativeResult
-    from builder.patch import PatchResult
-    from builder.pin import Pin
-    from builder.recipe import Recipe
-    from builder.series import Member
-    from builder.source import SourceResult
-
-#: Raised whenever the same inputs would give another wheel.
-ASSEMBLER: Final = 1
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Everything that a wheel is put together from."""
-
-    recipe: Recipe
-    pin: Pin
-    engine: Engine
-    arch: Arch
-    members: Sequence[Member]
-    source: SourceResult
-    git: Git
-    patched: PatchResult
-    native: NativeResult
-    official: Path
 
 
 class WheelResult(StageResult):
@@ -80,32 +50,6 @@ class WheelResult(StageResult):
     size: int
     unpacked: int
     tag: str
-
-
-def kernels_path(context: Context, pin: Pin, arch: Arch) -> Path:
-    """The manifest of GPU functions that a pin's modules must have for an architecture."""
-    return context.recipes / "kernels" / pin.kernels.format(arch=arch.name)
-
-
-def inputs_digest(context: Context, parts: Parts) -> str:
-    """SHA-256 (hex) of everything that the wheel's bytes depend on."""
-    pin = parts.pin
-    return digest(
-        {
-            "assembler": ASSEMBLER,
-            "arch": parts.arch.name,
-            "pin": pin.model_dump(mode="json"),
-            "license": parts.recipe.license,
-            "package_tree": parts.source.package_tree,
-            "strength": parts.source.strength,
-            "series": [
-                (m.patch.id, m.sha256, m.patch.model_dump(mode="json")) for m in parts.members
-            ],
-            "native": [parts.native.mode, parts.native.wheel_sha256],
-            "kernels": _manifest(context, parts),
-            "lock": file_sha256(context.recipes / "locks" / pin.lock),
-        }
-    )
 
 
 def assemble(context: Context, parts: Parts) -> tuple[Path, WheelResult]:
@@ -130,12 +74,12 @@ def assemble(context: Context, parts: Parts) -> tuple[Path, WheelResult]:
         tags = parts.pin.wheel.file.removesuffix(".whl").split("-", 2)[2]
         name = f"{parts.engine.distribution}-{version}-{tags}.whl"
         context.say(f"assembling {name}")
-        body, rows, files = _body(parts, official, version, old)
+        entries, rows, files = body(parts, official, version, old)
         record = _build_record(
             context, parts, official, files, version=version, inputs=inputs, old=old
         )
         info, info_rows = _dist_info(parts, official, record, tags=tags, old=old)
-        entries = sorted(body, key=lambda entry: entry.name)
+        entries = sorted(entries, key=lambda entry: entry.name)
         rows = sorted(rows) + sorted(info_rows)
         record_name = f"{_folder(record)}/RECORD"
         last = archive.pack(record_name, write_record([*rows, (record_name, "", "")]))
@@ -153,97 +97,6 @@ def assemble(context: Context, parts: Parts) -> tuple[Path, WheelResult]:
 
 def _folder(record: BuildRecord) -> str:
     return f"{record.distribution}-{record.version}.dist-info"
-
-
-def _body(
-    parts: Parts, official: dict[str, archive.Member], version: str, old: str
-) -> tuple[list[archive.Member], list[tuple[str, str, str]], list[BuiltFile]]:
-    """Members outside dist-info, their RECORD rows, and the files that the series changed."""
-    kept = {
-        name: entry
-        for name, entry in official.items()
-        if not name.startswith(f"{old}/") and name not in set(parts.native.dropped)
-    }
-    official_record = read_record(archive.content(official[f"{old}/RECORD"]))
-    rows = {name: (name, *official_record[name]) for name in kept}
-    files: list[BuiltFile] = []
-    tree = _package_tree(parts)
-    known = {extra.name for extra in parts.native.extras} | {parts.engine.version_member}
-    changed = {name for name, (_, blob) in tree.items() if blob != _blob(kept.get(name), known)}
-    if parts.source.strength != "dirty":
-        # what is not a patch's is in upstream's wheel, or upstream does not ship it
-        series = {path for change in parts.patched.files for path in (change.path, change.old_path)}
-        changed &= series
-    gone = {name for name in kept if name not in tree and name not in known}
-    for path in sorted(changed | gone):
-        upstream = archive.content(kept[path]) if path in kept else None
-        kept.pop(path, None)
-        rows.pop(path, None)
-        data = b""
-        if path in tree:
-            mode, blob = tree[path]
-            data = parts.git.blob(blob)
-            kept[path] = archive.pack(path, data, executable=mode == "100755")
-            rows[path] = record_line(path, data)
-        files.append(_built_file(parts, path, data, upstream, gone=path not in tree))
-    name, data = parts.engine.version_file(parts.pin, version)
-    kept[name], rows[name] = archive.pack(name, data), record_line(name, data)
-    return list(kept.values()), list(rows.values()), files
-
-
-def _package_tree(parts: Parts) -> dict[str, tuple[str, str]]:
-    """Mode and blob id of every file of the patched package, by wheel member."""
-    spec = f"{parts.patched.commit}:{parts.engine.package}"
-    listing = parts.git("ls-tree", "-r", "-z", spec).out.decode("utf-8", "surrogateescape")
-    found: dict[str, tuple[str, str]] = {}
-    for record in filter(None, listing.split("\0")):
-        meta, _, path = record.partition("\t")
-        mode, _, blob = meta.split(" ")
-        if mode not in {"100644", "100755"}:
-            raise PatchError(f"{path} is a link or submodule", fix="wheels hold plain files only")
-        found[f"{parts.engine.package}/{path}"] = (mode, blob)
-    return found
-
-
-def _blob(entry: archive.Member | None, known: set[str]) -> str:
-    """The blob id of an official member that the source tree could hold."""
-    return "" if entry is None or entry.name in known else git_blob(archive.content(entry))
-
-
-def _built_file(
-    parts: Parts, path: str, data: bytes, upstream: bytes | None, *, gone: bool
-) -> BuiltFile:
-    by = tuple(
-        record.id
-        for record in parts.patched.patches
-        if any(path in {change.path, change.old_path} for change in record.files)
-    )
-    for patch in by:
-        if not gone and f"sm86-builder ({patch})".encode() not in data:
-            raise PatchError(
-                f"{patch}: {path} does not say that it was changed",
-                fix=f"state 'Changed by sm86-builder ({patch})' near its top (Apache-2.0, 4b)",
-            )
-    return BuiltFile(
-        path=path,
-        sha256="" if gone else hashlib.sha256(data).hexdigest(),
-        upstream_sha256="" if upstream is None else hashlib.sha256(upstream).hexdigest(),
-        patches=by or ("local source",),
-    )
-
-
-def _manifest(context: Context, parts: Parts) -> dict[str, dict[str, int]]:
-    path = kernels_path(context, parts.pin, parts.arch)
-    try:
-        found: dict[str, dict[str, int]] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UsageError(
-            f"{path}: no list of GPU functions for {parts.arch}",
-            fix=f"make it: sm86 inspect --kernels {parts.arch} WHEEL > {path.name}",
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"{path}: not JSON: {error}", fix="make it again") from error
-    return found
 
 
 def _build_record(
@@ -286,7 +139,7 @@ def _build_record(
             BuiltModule(path=one.name, sha256=one.sha256, origin=one.origin, archs=one.archs)
             for one in modules
         ),
-        kernels=_manifest(context, parts),
+        kernels=manifest(context, parts),
         dropped={pattern: drop.why for drop in parts.pin.drop for pattern in drop.files},
         entry_points=hashlib.sha256(points).hexdigest(),
         assembler=ASSEMBLER,

@@ -1,0 +1,89 @@
+"""Everything that a wheel is put together from, and the digest of it that names the wheel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from builder.errors import UsageError
+from builder.store import digest, file_sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from builder.arch import Arch
+    from builder.context import Context
+    from builder.engines.base import Engine
+    from builder.git import Git
+    from builder.native import NativeResult
+    from builder.patch import PatchResult
+    from builder.pin import Pin
+    from builder.recipe import Recipe
+    from builder.series import Member
+    from builder.source import SourceResult
+
+#: Raised whenever the same inputs would give another wheel.
+ASSEMBLER: Final = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that a wheel is put together from."""
+
+    recipe: Recipe
+    pin: Pin
+    engine: Engine
+    arch: Arch
+    members: Sequence[Member]
+    source: SourceResult
+    git: Git
+    patched: PatchResult
+    native: NativeResult
+    official: Path
+
+
+def kernels_path(context: Context, pin: Pin, arch: Arch) -> Path:
+    """The manifest of GPU functions that a pin's modules must have for an architecture."""
+    return context.recipes / "kernels" / pin.kernels.format(arch=arch.name)
+
+
+def manifest(context: Context, parts: Parts) -> dict[str, dict[str, int]]:
+    """The GPU functions that each module must have.
+
+    Raises:
+        UsageError: there is no list for this architecture, or it cannot be read.
+    """
+    path = kernels_path(context, parts.pin, parts.arch)
+    try:
+        found: dict[str, dict[str, int]] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path}: no list of GPU functions for {parts.arch}",
+            fix=f"make it: sm86 inspect --kernels {parts.arch} WHEEL > {path.name}",
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON: {error}", fix="make it again") from error
+    return found
+
+
+def inputs_digest(context: Context, parts: Parts) -> str:
+    """SHA-256 (hex) of everything that the wheel's bytes depend on."""
+    pin = parts.pin
+    return digest(
+        {
+            "assembler": ASSEMBLER,
+            "arch": parts.arch.name,
+            "pin": pin.model_dump(mode="json"),
+            "license": parts.recipe.license,
+            "package_tree": parts.source.package_tree,
+            "strength": parts.source.strength,
+            "series": [
+                (m.patch.id, m.sha256, m.patch.model_dump(mode="json")) for m in parts.members
+            ],
+            "native": [parts.native.mode, parts.native.wheel_sha256],
+            "kernels": manifest(context, parts),
+            "lock": file_sha256(context.recipes / "locks" / pin.lock),
+        }
+    )
