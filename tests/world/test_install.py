@@ -19,7 +19,7 @@ from tests.world.stub import write_stub
 if TYPE_CHECKING:
     from tests.world.conftest import Build
 
-pytestmark = [pytest.mark.world, pytest.mark.xdist_group("world")]
+pytestmark = pytest.mark.world
 
 IMPORTS = """
 import torch, vllm

@@ -12,7 +12,7 @@ from tests.helpers import sm86
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.world, pytest.mark.xdist_group("world")]
+pytestmark = pytest.mark.world
 
 
 def test_red_green_and_mutants(locked: Path, cache: Path) -> None:

@@ -25,7 +25,7 @@ from tests.world.conftest import Build, build_from_scratch
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.world, pytest.mark.xdist_group("world")]
+pytestmark = pytest.mark.world
 SM86 = Arch(8, 6)
 STORE = "vllm/v1/attention/ops/triton_turboquant_store.py"
 
