@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from builder.audit.subject import Subject
 
-_LEFT: Final = ("*.rej", "*.orig", "*.patch", "*.diff", "*~", "*/.sm86-apply/*")
+_LEFT: Final = ("*.rej", "*.orig", "*.patch", "*.diff", "*~", "*/.*.sm86-????????")
 
 
 def post_images(subject: Subject) -> Iterator[Finding]:

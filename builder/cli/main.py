@@ -87,19 +87,15 @@ def _run(words: list[str]) -> int:
         return _fail(words, error.format_message().rstrip("."), fix, "usage", 2)
     except (click.Abort, KeyboardInterrupt):
         return _fail(words, "interrupted", "run again: finished steps are kept", "interrupted", 130)
-    except BuilderError as error:
-        if no_room(error):
-            fix = "free some space, or choose another disk with SM86_CACHE, TMPDIR or --out"
-            return _fail(words, "the disk is full", fix, "system", 5)
-        return _fail(words, error.message, error.fix, error.kind, error.exit_code)
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
+    except (BuilderError, OSError) as error:
+        where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
         if no_room(error):
             fix = "free some space, or choose another disk with SM86_CACHE, TMPDIR or --out"
             return _fail(words, f"the disk is full{where}", fix, "system", 5)
-        return _fail(
-            words, f"{error.strerror or error}{where}", "check disk and rights", "system", 1
-        )
+        if isinstance(error, BuilderError):
+            return _fail(words, error.message, error.fix, error.kind, error.exit_code)
+        text = f"{error.strerror or error}{where}"
+        return _fail(words, text, "check disk and rights", "system", 1)
     except Exception as error:  # noqa: BLE001  (the last resort: no traceback for users)
         text = f"internal error: {type(error).__name__}: {error}"
         return _fail(words, text, "run again with -vv and report it", "internal", 1)
