@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "inspect": "inspect:inspect",
     "patch": "patch:patch",
     "prove": "prove:prove",
+    "publish": "publish:publish",
     "verify-installed": "verify_installed:verify_installed",
     "lock": "lock:lock",
     "cache": "cache:cache",

@@ -1,0 +1,1 @@
+"""From wheels to an index that pip and uv install from."""
