@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _NO_ROOM: Final = 64 << 10
 IDENTITY: Final = ("sm86-builder", "builder@sm86.invalid")
+#: Of git's own variables, those that say how a server is reached.
+_REACH: Final = ("GIT_CONFIG", "GIT_SSH", "GIT_SSL", "GIT_PROXY", "GIT_HTTP", "GIT_ALLOW_PROTOCOL")
 _CONFIG: Final = Path(__file__).resolve().parent / "gitconfig"
 #: Highest-precedence attributes: whatever the tree's own .gitattributes say, bytes stay bytes.
 _ATTRIBUTES: Final = "* -text -eol -filter -ident -working-tree-encoding !diff -export-subst\n"
@@ -34,15 +36,11 @@ def environment(*, network: bool = False) -> dict[str, str]:
     keep = {"PATH", "TMPDIR", "LD_LIBRARY_PATH"}
     env = {key: value for key, value in os.environ.items() if key in keep}
     if network:
-        gone = (
-            "GIT_DIR",
-            "GIT_WORK_TREE",
-            "GIT_INDEX",
-            "GIT_OBJECT",
-            "GIT_ALTERNATE",
-            "GIT_COMMON",
-        )
-        env = {key: val for key, val in os.environ.items() if not key.startswith(gone)}
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("GIT_") or key.startswith(_REACH)
+        }
     else:
         env |= {"GIT_CONFIG_GLOBAL": str(_CONFIG), "GIT_CONFIG_NOSYSTEM": "1", "HOME": os.devnull}
     name, mail = IDENTITY

@@ -3,7 +3,8 @@
 An entry is a folder ``<stage>/<digest of key and code>`` holding the stage's files and
 ``<stage>.json``. It is made in a temporary folder beside it and renamed when complete, under
 a lock of its own; so an entry that exists is whole, and two processes never make the same
-one.
+one. What is lost later (a disk that fails, a person who tidies up) is noticed when the
+entry is used: every file must still be there in its size.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ def lock(context: Context, name: str) -> FileLock:
     return FileLock(context.cache_dir("locks") / f"{name}.lock")
 
 
+#: Lists an entry's files, so that one that has lost some is noticed.
+_FILES: Final = "files.json"
 #: Folders of the cache that hold entries which can be made again.
 KINDS: Final = ("downloads", "source", "patch", "native", "wheel", "worlds")
 
@@ -172,10 +175,12 @@ def stage(
     with lock(context, f"{name}-{place[:32]}"):
         with contextlib.suppress(FileNotFoundError, ValidationError):
             found = result.model_validate_json((entry / note).read_bytes())
-            if found.key == key:
+            lost = _lost(entry, note)
+            if found.key == key and not lost:
                 os.utime(entry)
                 context.say(f"{name}: reused {key[:12]}", level=1)
                 return entry, found
+            context.say(f"{name} in the cache is damaged ({lost or note}): making it again")
         remove_tree(entry)
         _sweep(home, place)
         work = home / f".{place}.{secrets.token_hex(4)}.part"
@@ -183,11 +188,33 @@ def stage(
         try:
             started = time.monotonic()
             made = make(work).model_copy(update={"seconds": time.monotonic() - started})
+            (work / _FILES).write_bytes(canonical(_sizes(work)))
             (work / note).write_text(made.model_dump_json(indent=1) + "\n")
             work.rename(entry)
         finally:
             remove_tree(work)
         return entry, made
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Size in bytes of every file below a folder, links not followed."""
+    found: dict[str, int] = {}
+    for base, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(base, name)  # noqa: PTH118  (thousands of files, each time)
+            found[os.path.relpath(path, folder)] = os.lstat(path).st_size
+    return found
+
+
+def _lost(entry: Path, note: str) -> str:
+    """A file that the entry was made with and that is gone or has another size."""
+    try:
+        made: dict[str, int] = json.loads((entry / _FILES).read_bytes())
+    except (OSError, ValueError):
+        return _FILES
+    there = _sizes(entry)
+    there.pop(note, None)
+    return next((file for file, size in made.items() if there.get(file) != size), "")
 
 
 def _sweep(home: Path, place: str) -> None:

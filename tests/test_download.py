@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import io
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from rich.console import Console
 
 from builder import download, index
 from builder.errors import IdentityError
@@ -46,6 +49,13 @@ class Server(http.server.BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("Location", "/files/again")
             self.end_headers()
+        elif how == "slow":
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(BODY) - start))
+            self.end_headers()
+            self.wfile.write(BODY[start : start + len(BODY) // 2])
+            self.wfile.flush()
+            time.sleep(3)
         elif how == "wrong":
             self.answer(200, b"x" * len(BODY))
         elif how == "longer":
@@ -161,3 +171,33 @@ def test_find_links_come_first(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
     assert download.fetch(context, ARTIFACT).read_bytes() == BODY
     assert server.asked == []
+
+
+def test_a_server_that_falls_silent(
+    server: type[Server], context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing for longer than the limit: the connection is given up, what came is kept."""
+    monkeypatch.setattr(download, "_TIMEOUT", (5, 0.5))
+    server.plan = ["slow"]
+    assert download.fetch(context, ARTIFACT).read_bytes() == BODY
+    assert 0 < int(server.asked[1].removeprefix("bytes=").rstrip("-")) <= len(BODY) // 2
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_for_terminals(terminal: bool, server: type[Server], context: Context) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=100)
+    download.fetch(context.with_(console=console), ARTIFACT)
+    drawn = "\x1b[" in out.getvalue()
+    assert drawn == terminal
+    assert "downloading demo-" in out.getvalue()
+    quiet = io.StringIO()
+    other = ARTIFACT.model_copy(update={"file": NAME})
+    download.fetch(
+        context.with_(
+            console=Console(file=quiet, force_terminal=terminal), verbosity=-1,
+            cache=context.cache.parent / "second",
+        ),
+        other,
+    )  # fmt: skip
+    assert quiet.getvalue() == ""

@@ -45,7 +45,10 @@ def test_a_stage_is_made_once(context: Context) -> None:
     assert (context.cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172")
 
 
-@pytest.mark.parametrize("damage", ["note missing", "note cut", "note of another key"])
+@pytest.mark.parametrize(
+    "damage",
+    ["note missing", "note cut", "note of another key", "file gone", "file cut", "list gone"],
+)
 def test_a_damaged_entry_is_made_again(context: Context, damage: str) -> None:
     entry, _ = stage(context, "demo", key="k", result=Note, make=make_note)
     note = entry / "demo.json"
@@ -53,11 +56,18 @@ def test_a_damaged_entry_is_made_again(context: Context, damage: str) -> None:
         note.unlink()
     elif damage == "note cut":
         note.write_bytes(note.read_bytes()[:20])
+    elif damage == "file gone":
+        (entry / "file").unlink()
+    elif damage == "file cut":
+        (entry / "file").write_text("mad")
+    elif damage == "list gone":
+        (entry / "files.json").unlink()
     else:
         note.write_text(note.read_text().replace('"k"', '"other"'))
     (entry / "stray").touch()
     again, found = stage(context, "demo", key="k", result=Note, make=make_note)
     assert found.value == 1
+    assert (again / "file").read_text() == "made"
     assert not (again / "stray").exists()
 
 

@@ -9,6 +9,7 @@ from builder.run import ProgramError
 
 if TYPE_CHECKING:
     from builder.git import Git
+    from builder.run import Done
 
 
 def fetch_commit(git: Git, url: str, commit: str, *, timeout: float = 1800) -> str:
@@ -29,19 +30,27 @@ def fetch_commit(git: Git, url: str, commit: str, *, timeout: float = 1800) -> s
     for words in tries:
         try:
             git(
-                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-                *words, timeout=timeout, network=True,
+                "-c", "core.hooksPath=/dev/null", "fetch", "--quiet", "--no-tags",
+                "--no-write-fetch-head", "--no-recurse-submodules", *words,
+                timeout=timeout, network=True,
             )  # fmt: skip
         except ProgramError as error:
-            last = error.done.last_words
+            last = _reason(error.done)
             continue
         if git("cat-file", "-e", f"{commit}^{{commit}}", check=False).code == 0:
             return _checked_tree(git, commit)
     why = f": {last}" if last and "not our ref" not in last and "unadvertised" not in last else ""
-    raise IdentityError(
-        f"commit {commit} not found in {url}{why}",
-        fix="check the pin and the address, or build from the sdist (--from sdist)",
-    )
+    fix = "check the pin and the address, or build from the sdist (--from sdist)"
+    if "dubious ownership" in last:
+        fix = "it belongs to another user: git config --global --add safe.directory FOLDER"
+    raise IdentityError(f"commit {commit} not found in {url}{why}", fix=fix)
+
+
+def _reason(done: Done) -> str:
+    """The first thing that git calls fatal: advice and consequences come after it."""
+    lines = done.err.decode("utf-8", "replace").splitlines()
+    fatal = [line.removeprefix("fatal: ") for line in lines if line.startswith("fatal: ")]
+    return fatal[0] if fatal else done.last_words
 
 
 def _checked_tree(git: Git, commit: str) -> str:

@@ -6,6 +6,7 @@ modes, flags) is fixed. The standard library's writer can copy no streams.
 
 from __future__ import annotations
 
+import stat
 import struct
 import time
 import zipfile
@@ -25,6 +26,9 @@ _CENTRAL: Final = struct.Struct("<4s6H3I5H2I")
 _END: Final = struct.Struct("<4s4H2IH")
 _UTF8: Final = 0x800
 _LIMIT: Final = 0xFFFFFFFF
+#: What a wheel may unpack to, in bytes: one member (the largest known has 0.2 GB), and all.
+MAX_MEMBER: Final = 2 << 30
+MAX_BYTES: Final = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,11 @@ def members(wheel: Path) -> list[Member]:
     """The members of a wheel, their streams left where they are.
 
     Raises:
-        AuditError: it is not a zip file, or has features that wheels do not use.
+        AuditError: it is not a zip file, has features that wheels do not use, or would unpack
+            to more than 2 GiB in one member or 8 GiB in all.
     """
     found: list[Member] = []
+    room = MAX_BYTES
     try:
         with zipfile.ZipFile(wheel) as archive, wheel.open("rb") as file:
             for info in archive.infolist():
@@ -76,8 +82,17 @@ def members(wheel: Path) -> list[Member]:
                     continue
                 if info.flag_bits & 1 or info.compress_type not in {0, 8}:
                     raise AuditError(f"{wheel.name}: {info.filename} is encrypted or not deflated")
-                offset = _stream_offset(file, info)
                 mode = info.external_attr >> 16
+                if stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
+                    raise AuditError(f"{wheel.name}: {info.filename} is not a plain file")
+                room -= info.file_size
+                if info.file_size > MAX_MEMBER or room < 0:
+                    raise AuditError(
+                        f"{wheel.name}: {info.filename} would unpack to {info.file_size:,} bytes"
+                        f" (limits: {MAX_MEMBER:,} in one member, {MAX_BYTES:,} in all)",
+                        fix="do not install this wheel",
+                    )
+                offset = _stream_offset(file, info)
                 found.append(
                     Member(
                         info.filename, bool(mode & 0o111), info.compress_type, info.CRC,
@@ -86,7 +101,21 @@ def members(wheel: Path) -> list[Member]:
                 )  # fmt: skip
     except (zipfile.BadZipFile, struct.error, OSError) as error:
         raise AuditError(f"{wheel}: not a wheel: {error}", fix="get it again") from error
+    _require_apart(wheel, found)
     return found
+
+
+def _require_apart(wheel: Path, found: list[Member]) -> None:
+    """Refuse members that share bytes: so a small file can unpack to a huge one."""
+    reached = 0
+    placed = [(one.source[1], one.name, one.packed) for one in found if one.source]
+    for offset, name, packed in sorted(placed):
+        if offset < reached:
+            raise AuditError(
+                f"{wheel.name}: {name} lies in the bytes of another member",
+                fix="do not install this wheel",
+            )
+        reached = offset + packed
 
 
 def _stream_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
