@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from builder.errors import PatchError
 from builder.patch.filediff import FileDiff, Hunk
+from builder.patch.paths import plain_path, same_name, unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,42 +27,6 @@ _STRAY: Final = re.compile(
     rb"|(?:old|new) mode \d"
     rb"|(?:dis)?similarity index \d|(?:rename|copy) (?:from|to) |Binary files .* differ"
 )
-_ESCAPES: Final = {
-    ord(key): ord(value) for key, value in zip('abtnvfr"\\', '\a\b\t\n\v\f\r"\\', strict=True)
-}
-
-
-def unquote(name: bytes) -> str:
-    """A path as git writes it, with or without C quoting, as text (undecodable bytes escaped)."""
-    if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
-        return name.decode("utf-8", "surrogateescape")
-    out = bytearray()
-    body = name[1:-1]
-    at = 0
-    while at < len(body):
-        if body[at] != 0x5C:
-            out.append(body[at])
-            at += 1
-        elif body[at + 1 : at + 4].isdigit():
-            out.append(int(body[at + 1 : at + 4], 8) & 0xFF)
-            at += 4
-        else:
-            out.append(_ESCAPES.get(body[at + 1], body[at + 1]) if at + 1 < len(body) else 0x5C)
-            at += 2
-    return out.decode("utf-8", "surrogateescape")
-
-
-def _path(words: bytes) -> str | None:
-    """The path of a ``---`` or ``+++`` line, without ``a/`` or ``b/`` and any time stamp."""
-    name = words.rstrip(b"\r\n")
-    name = name[: name.rindex(b'"') + 1] if name.startswith(b'"') else name.split(b"\t", 1)[0]
-    text = unquote(name)
-    return None if text == "/dev/null" else _strip(text)
-
-
-def _strip(text: str) -> str:
-    head, slash, rest = text.partition("/")
-    return rest if slash and head else text
 
 
 class _Reader:
@@ -138,7 +103,7 @@ def _inside(path: str, name: str) -> None:
 
 def _git_section(reader: _Reader) -> FileDiff:
     header = reader.lines[reader.at].rstrip(b"\r\n")
-    both = _same_name(header[len(b"diff --git ") :])
+    both = same_name(header[len(b"diff --git ") :])
     item = FileDiff(old=both, new=both)
     reader.at += 1
     while (line := reader.peek()) is not None:
@@ -176,19 +141,6 @@ def _git_section(reader: _Reader) -> FileDiff:
     return item
 
 
-def _same_name(rest: bytes) -> str | None:
-    """The one name in ``a/x b/x``; None if there are two."""
-    if rest.startswith(b'"'):
-        closing = re.match(rb'"(?:[^"\\]|\\.)*"', rest)
-        end = closing.end() if closing else len(rest)
-        first, second = rest[:end], rest[end + 1 :]
-    else:
-        middle = len(rest) // 2
-        first, second = rest[:middle], rest[middle + 1 :]
-    old, new = _strip(unquote(first)), _strip(unquote(second))
-    return old if old == new else None
-
-
 def _skip_binary(reader: _Reader) -> None:
     reader.at += 1
     blocks = 0
@@ -207,7 +159,7 @@ def _skip_binary(reader: _Reader) -> None:
 
 
 def _body(reader: _Reader, item: FileDiff) -> FileDiff:
-    old, new = _path(reader.lines[reader.at][4:]), _path(reader.lines[reader.at + 1][4:])
+    old, new = plain_path(reader.lines[reader.at][4:]), plain_path(reader.lines[reader.at + 1][4:])
     reader.at += 2
     if item.moved:
         old, new = item.old, item.new

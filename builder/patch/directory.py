@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from builder.errors import PatchError, UsageError
 from builder.git import Git
-from builder.patch.apply import Applied, apply_mails, changes
+from builder.patch.apply import Applied, apply_mails
+from builder.patch.changes import changes
 from builder.patch.mail import parse
 from builder.patch.order import expand
 from builder.patch.view import git_blob

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from builder.errors import PatchError
 from builder.git import Git
-from builder.patch.apply import FileChange, apply_mails, changes
+from builder.patch.apply import apply_mails
+from builder.patch.changes import FileChange, changes
 from builder.patch.mail import parse
 from builder.store import StageResult, digest, stage
 

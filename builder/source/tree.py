@@ -52,7 +52,7 @@ def write_tree(git: Git, folder: Path, *, skip: Sequence[str] = ()) -> str:
     """Store a folder in a repository and return the id of its tree."""
     entries = list(walk(folder, skip=skip))
     plain = [(name, path) for name, path in entries if not path.is_symlink()]
-    paths = b"".join(_quoted(os.fsencode(path.absolute())) + b"\n" for _, path in plain)
+    paths = b"".join(quoted(os.fsencode(path.absolute())) + b"\n" for _, path in plain)
     ids = git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=paths).text.split()
     lines: list[bytes] = []
     for (name, path), blob in zip(plain, ids, strict=True):
@@ -74,7 +74,7 @@ def write_tree(git: Git, folder: Path, *, skip: Sequence[str] = ()) -> str:
         index.unlink(missing_ok=True)
 
 
-def _quoted(path: bytes) -> bytes:
+def quoted(path: bytes) -> bytes:
     """A path in git's C quoting, so that no byte of it is taken for a line's end."""
     return b'"' + b"".join(_ESCAPED.get(byte, bytes([byte])) for byte in path) + b'"'
 

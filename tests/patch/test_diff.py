@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.errors import PatchError
-from builder.patch.diff import read, unquote
+from builder.patch.diff import read
 from builder.patch.mail import parse_bytes
+from builder.patch.paths import unquote
 
 GOOD = b"""diff --git a/x b/x
 index 1111111..2222222 100644
