@@ -38,12 +38,14 @@ class Request:
         arch: the card's architecture.
         version: a pinned version; the newest if None.
         origin: where the source is to come from.
+        authoring: patches are being written: those without a file are passed over.
     """
 
     engine: str
     arch: Arch
     version: str | None = None
     origin: Origin = field(default_factory=Origin)
+    authoring: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def prepare(context: Context, request: Request) -> Job:
     note_clashes(context, request.arch)
     recipe = recipes.load(context, request.engine)
     pin = recipe.pin(request.version)
-    members = load_series(context, request.engine, pin, request.arch)
+    members = load_series(context, request.engine, pin, request.arch, authoring=request.authoring)
     return Job(request, recipe, pin, get_engine(request.engine), members)
 
 

@@ -173,8 +173,17 @@ def all_patches(context: Context, engine: str) -> list[Patch]:
     return [load_patch(folder) for folder in folders]
 
 
-def load_series(context: Context, engine: str, pin: Pin, arch: Arch) -> tuple[Member, ...]:
+def load_series(
+    context: Context, engine: str, pin: Pin, arch: Arch, *, authoring: bool = False
+) -> tuple[Member, ...]:
     """The patches of a pin for an architecture, in order.
+
+    Args:
+        context: where the patches are.
+        engine: the engine's name.
+        pin: the version.
+        arch: the architecture.
+        authoring: pass over patches that have no file for the pin: they are being written.
 
     Raises:
         UsageError: the recipe names a patch that does not exist, a file is out of its
@@ -184,7 +193,8 @@ def load_series(context: Context, engine: str, pin: Pin, arch: Arch) -> tuple[Me
     home = context.patches / engine
     known = {patch.id: patch for patch in all_patches(context, engine)}
     for patch in known.values():
-        _check_ported(home / patch.id, patch, pin)
+        if not (authoring and not (home / patch.id / f"{pin.version}.patch").is_file()):
+            _check_ported(home / patch.id, patch, pin)
     members: list[Member] = []
     for name in pin.patches:
         if name not in known:
@@ -197,19 +207,23 @@ def load_series(context: Context, engine: str, pin: Pin, arch: Arch) -> tuple[Me
             continue
         have = {member.patch.id for member in members}
         missing = [need for need in patch.depends if need not in have]
-        if missing:
+        if missing and not authoring:
             raise UsageError(
                 f"recipe {engine} {pin.version}: {name} needs {', '.join(missing)} before it",
                 fix="reorder 'patches'",
             )
         file = home / name / f"{pin.version}.patch"
         if not file.is_file():
+            if authoring:
+                continue
             raise PatchError(f"{name} has no {file.name}", fix=f"port it to {engine} {pin.version}")
         members.append(Member(patch, home / name, file, file_sha256(file)))
     unlisted = [
         patch.id
         for patch in known.values()
-        if patch.id not in pin.patches and (home / patch.id / f"{pin.version}.patch").exists()
+        if not authoring
+        and patch.id not in pin.patches
+        and (home / patch.id / f"{pin.version}.patch").exists()
     ]
     if unlisted:
         raise UsageError(

@@ -32,8 +32,8 @@ def patch() -> None:
     """Apply, check and edit patches."""
 
 
-def _job(app: App, engine: str, arch: str, pin: str | None) -> Job:
-    return prepare(app.context, Request(engine, parse_target(arch), pin))
+def _job(app: App, engine: str, arch: str, pin: str | None, *, authoring: bool = False) -> Job:
+    return prepare(app.context, Request(engine, parse_target(arch), pin, authoring=authoring))
 
 
 def _show(app: App, command: str, applied: list[Applied]) -> None:
@@ -126,7 +126,7 @@ def verify(
 @common(writes=True)
 def checkout(app: App, engine: str, folder: Path, pin: str | None, arch: str) -> None:
     """Make a git repository in FOLDER with the series as commits, to edit them."""
-    job = _job(app, engine, arch, pin)
+    job = _job(app, engine, arch, pin, authoring=True)
     if app.context.dry_run:
         app.result("patch checkout", {"folder": str(folder), "patches": len(job.members)})
         app.line(f"{folder}: would hold {len(job.members)} commit(s) on {engine} {job.pin.version}")
@@ -152,7 +152,7 @@ def checkout(app: App, engine: str, folder: Path, pin: str | None, arch: str) ->
 @common(writes=True)
 def export(app: App, engine: str, folder: Path, pin: str | None, arch: str, *, check: bool) -> None:
     """Write the commits of FOLDER back to the patch files, byte for byte repeatable."""
-    job = _job(app, engine, arch, pin)
+    job = _job(app, engine, arch, pin, authoring=True)
     exported = author.compare(job.members, author.read_commits(app.context, folder))
     changed = [item.id for item in exported if item.changed]
     if not (check or app.context.dry_run):
