@@ -70,8 +70,17 @@ def test_unknown_pin(context: Context) -> None:
         ("size = 36246058", "size = -1", [":23:", "pins.0.sdist.size"]),
         ('version = "0.22.1"', 'version = "latest"', [":8:", "not a version"]),
         ('engine = "vllm"', 'engine = "llm"', ["engine is 'llm'"]),
-        ('patches = ["genesis-quant"]', 'patches = ["genesis"]', ["'genesis' does not exist"]),
-        ('patches = ["genesis-quant"]', "patches = []", ["genesis-quant", "not in 'patches'"]),
+        ('patches = ["genesis-quant", ', 'patches = ["genesis", ', ["'genesis' does not exist"]),
+        (
+            '"genesis-quant", "marlin-pad", "tolist-cudagraph"',
+            '"genesis-quant", "marlin-pad"',
+            ["tolist-cudagraph", "not in 'patches'"],
+        ),
+        (
+            '"genesis-quant", "marlin-pad", "tolist-cudagraph"',
+            '"tolist-cudagraph", "genesis-quant", "marlin-pad"',
+            ["tolist-cudagraph needs"],
+        ),
     ],
 )
 def test_malformed_recipe(own: Context, old: str, new: str, words: list[str]) -> None:
@@ -90,6 +99,13 @@ def test_patch_without_a_file_for_a_pin_needs_porting(own: Context) -> None:
         load_series(own, "vllm", recipe.load(own, "vllm").pin(), Arch(8, 6))
 
 
+def test_patches_that_are_being_written_are_passed_over(own: Context) -> None:
+    pin = recipe.load(own, "vllm").pin()
+    (own.patches / "vllm" / "marlin-pad" / "0.22.1.patch").unlink()
+    found = load_series(own, "vllm", pin, Arch(8, 6), authoring=True)
+    assert [member.patch.id for member in found] == ["genesis-quant", "tolist-cudagraph"]
+
+
 def test_file_outside_the_range_is_an_error(own: Context) -> None:
     edit(own, 'applies = ">=0.22.1"', 'applies = ">=0.23"', "patches/vllm/genesis-quant/patch.toml")
     with pytest.raises(UsageError, match="outside 'applies'"):
@@ -98,7 +114,8 @@ def test_file_outside_the_range_is_an_error(own: Context) -> None:
 
 def test_series_depends_on_the_card(context: Context) -> None:
     pin = recipe.load(context, "vllm").pin()
-    assert [m.patch.id for m in load_series(context, "vllm", pin, Arch(8, 6))] == ["genesis-quant"]
+    found = [member.patch.id for member in load_series(context, "vllm", pin, Arch(8, 6))]
+    assert found == ["genesis-quant", "marlin-pad", "tolist-cudagraph"]
     assert load_series(context, "vllm", pin, Arch(8, 9)) == ()
 
 
@@ -108,10 +125,10 @@ def test_order_must_satisfy_dependencies(own: Context) -> None:
     edit(own, 'id = "genesis-quant"', 'id = "second"\ndepends = ["genesis-quant"]',
          "patches/vllm/second/patch.toml")  # fmt: skip
     pin = recipe.load(own, "vllm").pin()
-    wrong = pin.model_copy(update={"patches": ("second", "genesis-quant")})
+    wrong = pin.model_copy(update={"patches": ("second", *pin.patches)})
     with pytest.raises(UsageError, match="needs genesis-quant before it"):
         load_series(own, "vllm", wrong, Arch(8, 6))
-    right = pin.model_copy(update={"patches": ("genesis-quant", "second")})
+    right = pin.model_copy(update={"patches": (*pin.patches, "second")})
     assert [m.patch.id for m in load_series(own, "vllm", right, Arch(8, 6))] == [*right.patches]
 
 

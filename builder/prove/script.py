@@ -85,6 +85,7 @@ def _run(
             "PYTHONWARNINGS": "ignore",
             "SM86_PACKAGE_ROOT": str(task.root),
             "SM86_PROOF_OUT": str(out),
+            "SM86_PROOF_MUTANT": "1" if task.mutant else "0",
             # Triton's cache knows nothing of who compiled for what
             "TRITON_CACHE_DIR": str(Path(name) / "triton"),
         }

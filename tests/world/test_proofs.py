@@ -20,7 +20,8 @@ def test_red_green_and_mutants(locked: Path, cache: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     runs = {(run["proof"], run["subject"], run["mutant"]): run for run in report["runs"]}
-    assert len(runs) == 13
+    mutants = sum(bool(run["mutant"]) for run in report["runs"])
+    assert (len(runs), mutants) == (63, 45)
     assert "no GPU" in report["emulated"]
     red = runs["e4m3-bytes", "red", ""]["figures"]
     green = runs["e4m3-bytes", "green", ""]["figures"]
@@ -34,3 +35,20 @@ def test_red_green_and_mutants(locked: Path, cache: Path) -> None:
     refused = [name for name, got in runs["aot-sm86", "red", ""]["figures"].items()
                if got == "does not compile"]  # fmt: skip
     assert sorted(refused) == [f"store k8v4 bf16 D={dim}" for dim in (128, 256, 64)]
+    presets = runs["presets", "green", ""]["figures"]
+    wrong = [value[0] for name, value in presets.items() if name.endswith("wrong bytes")]
+    assert wrong == [0] * 16
+    assert runs["wna16", "green", ""]["figures"]["layers"] == 75
+    assert (
+        runs["wna16", "red", ""]["figures"]["aligned_sha256"]
+        == (runs["wna16", "green", ""]["figures"]["aligned_sha256"])
+    ), "layers that have a tile get the same bytes with and without the patch"
+    assert runs["fp8", "green", ""]["figures"]["layers"] == 44
+    assert runs["shards", "green", ""]["figures"]["sizes"] == 27508
+    red, green = (runs["verify-rows", name, ""]["figures"] for name in ("red", "green"))
+    assert red.keys() == green.keys()
+    assert all(max(errors) < 2.0**-10 for errors in green.values())
+    assert min(red["graph replayed"]) > 1, "a graph of the step's own tokens"
+    assert min(red["rejected drafts, turboquant_4bit_nc"]) > 10, "loud tokens that nobody may see"
+    scratch = runs["scratch", "green", ""]["figures"]["scratch_of_27b_bytes"]
+    assert all(size <= 65 << 20 for size in scratch)

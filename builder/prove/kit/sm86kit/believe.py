@@ -38,4 +38,12 @@ def believe() -> None:
         def get_device_name(cls, device_id: int = 0) -> str:
             return f"NVIDIA card of capability {card[0]}.{card[1]} (no device: believed)"
 
+        @classmethod
+        def support_static_graph_mode(cls) -> bool:
+            return True
+
+        @classmethod
+        def num_compute_units(cls, device_id: int = 0) -> int:
+            return 82  # a 3090's streaming multiprocessors
+
     vllm.platforms._current_platform = BelievedPlatform()

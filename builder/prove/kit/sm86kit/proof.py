@@ -26,6 +26,11 @@ def capability() -> tuple[int, int]:
     return number // 10, number % 10
 
 
+def quick() -> bool:
+    """Whether the tree has a planted fault: a part of the inputs suffices to notice it."""
+    return os.environ.get("SM86_PROOF_MUTANT") == "1"
+
+
 def interpret() -> None:
     """Run Triton kernels in Triton's interpreter; call before triton is imported."""
     os.environ["TRITON_INTERPRET"] = "1"
