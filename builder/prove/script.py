@@ -83,6 +83,7 @@ def _run(
             "PYTHONPATH": str(_KIT),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1",  # several scripts run at a time
             "SM86_PACKAGE_ROOT": str(task.root),
             "SM86_PROOF_OUT": str(out),
             "SM86_PROOF_MUTANT": "1" if task.mutant else "0",

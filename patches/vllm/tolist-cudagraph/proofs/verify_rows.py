@@ -32,6 +32,7 @@ from sm86kit.eager import relative_error  # noqa: E402
 from sm86kit.engine import start  # noqa: E402
 from sm86kit.request import Request  # noqa: E402
 from vllm.v1.attention.backends import turboquant_attn as backend  # noqa: E402
+from vllm.v1.attention.ops import triton_turboquant_decode as kernels  # noqa: E402
 from vllm.v1.worker import workspace  # noqa: E402
 
 GATE = 2.0**-10
@@ -183,12 +184,27 @@ def shared_lengths(proof):
     proof.require(found == [4, 4, 0], f"capture changes the runner's lengths to {found}")
 
 
+def stale_offsets(proof):
+    """A dummy run leaves stale offsets behind its requests: the map stays inside the batch."""
+    make = getattr(kernels, "tq_token_map", None)
+    if make is None:
+        proof.fail("stale offsets: lengths of rows are taken from the host")
+        return
+    rows, lengths = torch.full((12,), -7, dtype=torch.int32), torch.full((12,), -7).int()
+    starts = torch.tensor([0, 4, 20, 33, 47], dtype=torch.int32)
+    make(starts, torch.tensor([9, 0, 0, 0], dtype=torch.int32), rows, lengths, 8)
+    found = lengths.tolist()
+    proof.require(
+        found == [6, 7, 8, 9, 0, 0, 0, 0, -7, -7, -7, -7], f"stale offsets: lengths {found}"
+    )
+
+
 def main():
     proof = Proof()
     with torch.inference_mode():
         for check in (
             replayed, continued_after_capture, optimistic, behind_a_prompt, beside_a_prompt,
-            thresholds, shared_lengths,
+            thresholds, shared_lengths, stale_offsets,
         ):  # fmt: skip
             proof.watch(backend, "tq_token_map")
             check(proof)
