@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from elftools.common.exceptions import ELFError, ELFParseError
-from elftools.construct import ConstructError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
@@ -15,16 +14,34 @@ from elftools.elf.sections import SymbolTableSection
 from builder.native.elf import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+
+def _guarded(function: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Let a file that pyelftools stumbles over, in any way, be a damaged file."""
+
+    @functools.wraps(function)
+    def inner(data: bytes) -> T:
+        try:
+            return function(data)
+        except DamagedError:
+            raise
+        except Exception as error:
+            kind = str(error) or type(error).__name__
+            raise DamagedError(
+                f"ELF file cannot be read: {kind}", fix="rebuild the file"
+            ) from error
+
+    return inner
 
 
 def _open(data: bytes) -> ELFFile:
-    try:
-        return ELFFile(io.BytesIO(data))
-    except (ELFError, ELFParseError, ConstructError, ValueError) as error:
-        raise DamagedError(f"ELF file cannot be read: {error}", fix="rebuild the file") from error
+    return ELFFile(io.BytesIO(data))
 
 
+@_guarded
 def needed(data: bytes) -> list[str]:
     """Names of the libraries that the file is linked to (``DT_NEEDED``)."""
     section = _open(data).get_section_by_name(".dynamic")
@@ -33,6 +50,7 @@ def needed(data: bytes) -> list[str]:
     return [_value(tag, "needed") for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
 
 
+@_guarded
 def run_paths(data: bytes) -> list[str]:
     """Folders that the file makes the linker search (``DT_RPATH``, ``DT_RUNPATH``)."""
     section = _open(data).get_section_by_name(".dynamic")
@@ -47,6 +65,7 @@ def run_paths(data: bytes) -> list[str]:
     return found
 
 
+@_guarded
 def versions_needed(data: bytes) -> set[str]:
     """Symbol versions of other libraries that the file needs, for example ``GLIBC_2.28``."""
     section = _open(data).get_section_by_name(".gnu.version_r")
@@ -55,6 +74,7 @@ def versions_needed(data: bytes) -> set[str]:
     return {str(aux.name) for _, auxes in section.iter_versions() for aux in auxes}
 
 
+@_guarded
 def undefined(data: bytes) -> set[str]:
     """Symbols that the file needs from others, weak ones left out."""
     return {
@@ -66,6 +86,7 @@ def undefined(data: bytes) -> set[str]:
     }
 
 
+@_guarded
 def defined(data: bytes) -> set[str]:
     """Symbols that the file offers to others."""
     return {
