@@ -57,7 +57,7 @@ def graft(
         The new commits.
     """
     stream: list[bytes] = []
-    bodies = _bodies(git, commits)
+    bodies = git.objects(commits)
     for number, commit in enumerate(commits, 1):
         head, _, message = bodies[number - 1].partition(b"\n\n")
         people = [
@@ -77,15 +77,3 @@ def graft(
                 stream.append(f"M {one.new_mode} {one.new_blob} ".encode() + path + b"\n")
         stream.append(b"\nget-mark :%d\n" % number)
     return git("fast-import", "--quiet", "--force", stdin=b"".join(stream)).text.split()
-
-
-def _bodies(git: Git, commits: Sequence[str]) -> list[bytes]:
-    """The raw content of each commit."""
-    asked = "".join(f"{commit}\n" for commit in commits).encode()
-    out, at, found = git("cat-file", "--batch", stdin=asked).out, 0, []
-    for _ in commits:
-        end = out.index(b"\n", at)
-        size = int(out[at:end].split(b" ")[2])
-        found.append(out[end + 1 : end + 1 + size])
-        at = end + size + 2
-    return found

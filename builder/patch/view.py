@@ -60,15 +60,10 @@ class View:
         ]
         if not wanted:
             return
-        asked = "".join(f"{self._entries[path].blob}\n" for path in wanted)
-        out, at = self._git("cat-file", "--batch", stdin=asked.encode()).out, 0
-        for path in wanted:
-            end = out.index(b"\n", at)
-            size = int(out[at:end].split(b" ")[2])
-            body = out[end + 1 : end + 1 + size]
+        bodies = self._git.objects([self._entries[path].blob for path in wanted])
+        for path, body in zip(wanted, bodies, strict=True):
             entry = self._entries[path]
             self._entries[path] = Entry(entry.mode, entry.blob, body)
-            at = end + size + 2
 
     def paths(self) -> list[str]:
         """Every file's path."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,29 +9,20 @@ import pytest
 from builder.errors import IdentityError
 from builder.git import Git
 from builder.source.fetch import fetch_commit
-from tests.helpers import case
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def origin(tmp_path: Path) -> tuple[str, dict[str, str]]:
-    out = tmp_path / "out"
-    subprocess.run(["sh", case("14") / "setup.sh", out], check=True, capture_output=True)
-    pins = dict(line.split(" ") for line in (out / "pins.txt").read_text().splitlines())
-    return f"file://{out}/origin.git", pins
 
 
 @pytest.mark.parametrize("protocol", ["0", "2"])
 @pytest.mark.parametrize(("pin", "text"), [("mid", "rev = 3"), ("side", "rev = side"),
                                            ("old_v05", "rev = 5"), ("tip", "rev = 6")])  # fmt: skip
 def test_any_commit_by_its_id(
-    pin: str, text: str, protocol: str, origin: tuple[str, dict[str, str]], tmp_path: Path,
+    pin: str, text: str, protocol: str, origin: tuple[Path, dict[str, str]], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A strict server (protocol 0) hands out only tips: everything is then fetched."""
-    url, pins = origin
+    url, pins = f"file://{origin[0]}", origin[1]
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.version")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", protocol)
@@ -41,8 +31,8 @@ def test_any_commit_by_its_id(
     assert git.blob(f"{tree}:mini.py").decode() == f"{text}\n"
 
 
-def test_a_commit_that_is_not_there(origin: tuple[str, dict[str, str]], tmp_path: Path) -> None:
-    url, pins = origin
+def test_a_commit_that_is_not_there(origin: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    url, pins = f"file://{origin[0]}", origin[1]
     git = Git.init(tmp_path / "repo.git")
     with pytest.raises(IdentityError, match=f"commit {pins['missing']} not found in {url}"):
         fetch_commit(git, url, pins["missing"])

@@ -16,21 +16,13 @@ from builder.git import Git
 from builder.source.fetch import fetch_commit
 from builder.source.pristine import Origin, SourceResult, fetch_source
 from tests import toy as toys
-from tests.helpers import case, files
+from tests.helpers import files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.context import Context
     from tests.toy import Toy
-
-
-@pytest.fixture
-def origin(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    out = tmp_path / "out"
-    subprocess.run(["sh", case("14") / "setup.sh", out], check=True, capture_output=True)
-    pins = dict(line.split(" ") for line in (out / "pins.txt").read_text().splitlines())
-    return out / "origin.git", pins
 
 
 def git(*words: str | Path, cwd: Path) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sm86kit import capture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def attend(
@@ -41,6 +44,11 @@ def relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
     """||a - b|| / ||b||, NaN and Inf included."""
     a, b = a.double().flatten(), b.double().flatten()
     return round(float((a - b).norm() / b.norm()), 5)
+
+
+def worst_of(errors: Iterable[float]) -> float:
+    """The largest of some errors; NaN is larger than any."""
+    return max(errors, key=lambda error: (error != error, error))
 
 
 def _rows(  # type: ignore[no-untyped-def]

@@ -45,23 +45,17 @@ class Engine(gpu_model_runner.GPUModelRunner):  # type: ignore[misc]
 
     def __init__(self, cfg, Hq=2, Hk=1, D=32, blocks=64, async_spec=False):
         self.vllm_config = cfg
-        self.compilation_config = cfg.compilation_config
-        self.scheduler_config = cfg.scheduler_config
-        self.cache_config = cfg.cache_config
-        self.parallel_config = cfg.parallel_config
-        self.model_config = cfg.model_config
-        self.speculative_config = cfg.speculative_config
-        self.load_config = cfg.load_config
+        for part in ("compilation", "scheduler", "cache", "parallel", "model", "speculative",
+                     "load", "observability"):  # fmt: skip
+            setattr(self, f"{part}_config", getattr(cfg, f"{part}_config"))
         self.lora_config = None
-        self.observability_config = cfg.observability_config
         self.device, self.pin_memory, self.dtype = CPU, False, cfg.model_config.dtype
         self.max_model_len = cfg.model_config.max_model_len
         self.max_num_tokens = cfg.scheduler_config.max_num_batched_tokens
         self.max_num_reqs = cfg.scheduler_config.max_num_seqs
         k = cfg.speculative_config.num_speculative_tokens if cfg.speculative_config else 0
         self.num_spec_tokens, self.uniform_decode_query_len = k, 1 + k
-        self.use_async_spec_decode = async_spec
-        self.use_async_scheduling = async_spec
+        self.use_async_spec_decode = self.use_async_scheduling = async_spec
         self.prepare_inputs_event = None
         self.dcp_world_size = 1
         self.is_pooling_model = self.supports_mm_inputs = self.enable_prompt_embeds = False
@@ -128,7 +122,6 @@ class Engine(gpu_model_runner.GPUModelRunner):  # type: ignore[misc]
         self.k = device(torch.zeros(n, Hk, D, dtype=self.dtype))
         self.v = device(torch.zeros(n, Hk, D, dtype=self.dtype))
         self.graphs: dict[Any, capture.Graph] = {}
-        self.branches: list[str] = []
         self.attn_groups = [[AttentionGroup(self.backend, [LAYER], spec, 0)]]
         self.cudagraph_dispatcher = CudagraphDispatcher(cfg)
         self._check_and_update_cudagraph_mode(

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sm86kit import codec
 from sm86kit.eager import attend
+from sm86kit.turboquant import Layout
 
 if TYPE_CHECKING:
     from sm86kit.engine import Engine
@@ -84,26 +86,12 @@ class Request:
 
     def cached(self, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values (float64) of the bytes in the cache, decoded by torch alone."""
-        engine, config = self.engine, self.engine.impl.tq_config
+        engine = self.engine
+        preset = engine.cache_config.cache_dtype.removeprefix("turboquant_")
+        layout = Layout(preset, engine.D, engine.Hk)
         data = engine.cache.view(-1, *engine.cache.shape[2:])[self.slots()[:tokens]]
-        dim, key_size, bits = engine.D, config.key_packed_size, config.effective_value_quant_bits
-
-        def half(at: int) -> torch.Tensor:
-            return data[..., at : at + 2].contiguous().view(torch.float16).double()
-
-        if config.key_fp8:
-            k = data[..., :dim].contiguous().view(torch.float8_e4m3fn).double()
-        else:
-            size = -(-dim * config.key_mse_bits // 8)
-            k = engine.layer._tq_centroids.double()[
-                unpack(data[..., :size], config.key_mse_bits, dim).long()
-            ]
-            if config.norm_correction:
-                k = k / (k.pow(2).sum(-1, keepdim=True) + 1e-16).sqrt()
-            k = k * half(size) @ engine.layer._tq_Pi.double()
-        end = key_size + -(-dim * bits // 8)
-        v = unpack(data[..., key_size:end], bits, dim) * half(end) + half(end + 2)
-        return k, v
+        k, v = codec.decode(data, layout)
+        return codec.unrotate(k, layout), v
 
     def expected(self, of: str = "cache") -> torch.Tensor:
         """Eager float64 attention of this step's queries.
@@ -124,10 +112,3 @@ class Request:
                 k, v = k.clone(), v.clone()
                 k[first:], v[first:] = self.keys[first:n], self.values[first:n]
         return attend(self.queries[first:n], k, v, self.engine.scale)[0]
-
-
-def unpack(data: torch.Tensor, bits: int, count: int) -> torch.Tensor:
-    """Little-endian bit fields of bytes along the last dimension, as float64."""
-    stream = ((data[..., None] >> torch.arange(8)) & 1).flatten(-2)
-    weights = 2.0 ** torch.arange(bits, dtype=torch.float64)
-    return (stream[..., : count * bits].unflatten(-1, (count, bits)) * weights).sum(-1)

@@ -8,23 +8,16 @@ eagerly, or as the padded replay of a graph.
 Emulation: Triton's interpreter and recorded graphs on a CPU.
 """
 
-from sm86kit.proof import Proof, interpret, use_package
+from sm86kit.pretend import pretend
 
-interpret()
-use_package()
+pretend()
 
 import torch  # noqa: E402
-from sm86kit.believe import believe  # noqa: E402
-
-believe()
-
-from sm86kit import capture, eager  # noqa: E402
-
-eager.install()
-capture.install()
-
+from sm86kit import capture  # noqa: E402
 from sm86kit.drafter import draft  # noqa: E402
+from sm86kit.eager import worst_of  # noqa: E402
 from sm86kit.engine import start  # noqa: E402
+from sm86kit.proof import Proof  # noqa: E402
 from sm86kit.request import Request  # noqa: E402
 from vllm.v1.attention.backends import turboquant_attn as backend  # noqa: E402
 from vllm.v1.worker import workspace  # noqa: E402
@@ -40,7 +33,7 @@ def compare(proof, name, engine, rows, **how):
         proof.fail(f"{name}: {type(error).__name__}: {str(error)[:160]}")
         return
     proof.figure(name, steps)
-    worst = max((one for errors in steps for one in errors), key=lambda one: (one != one, one))
+    worst = worst_of(one for errors in steps for one in errors)
     proof.require(worst <= GATE, f"{name}: relative errors {steps} against eager attention")
 
 

@@ -10,23 +10,14 @@ the first larger request ("Workspace is locked").
 Emulation: Triton's interpreter and recorded graphs on a CPU.
 """
 
-from sm86kit.proof import Proof, interpret, use_package
+from sm86kit.pretend import pretend
 
-interpret()
-use_package()
+pretend()
 
 import torch  # noqa: E402
-from sm86kit.believe import believe  # noqa: E402
-
-believe()
-
-from sm86kit import capture, eager  # noqa: E402
-
-eager.install()
-capture.install()
-
-from sm86kit.eager import relative_error  # noqa: E402
+from sm86kit.eager import relative_error, worst_of  # noqa: E402
 from sm86kit.engine import CPU, Engine, start  # noqa: E402
+from sm86kit.proof import Proof  # noqa: E402
 from sm86kit.request import Request  # noqa: E402
 from vllm.v1.attention.backends import turboquant_attn as backend  # noqa: E402
 from vllm.v1.worker import workspace  # noqa: E402
@@ -55,7 +46,7 @@ def try_step(proof, name, engine, requests, of, gate):
         for request, result in zip(requests, results, strict=True)
     ]
     proof.figure(name, errors)
-    worst = max(errors, key=lambda one: (one != one, one))
+    worst = worst_of(errors)
     proof.require(worst <= gate, f"{name}: relative errors {errors}")
 
 

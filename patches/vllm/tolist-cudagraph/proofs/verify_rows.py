@@ -13,23 +13,15 @@ beside a fresh prompt loses its prefix; G, constants are first made inside a cap
 Emulation: Triton's interpreter and recorded graphs on a CPU.
 """
 
-from sm86kit.proof import Proof, interpret, use_package
+from sm86kit.pretend import pretend
 
-interpret()
-use_package()
+pretend()
 
 import torch  # noqa: E402
-from sm86kit.believe import believe  # noqa: E402
-
-believe()
-
-from sm86kit import capture, eager  # noqa: E402
-
-eager.install()
-capture.install()
-
-from sm86kit.eager import relative_error  # noqa: E402
+from sm86kit import capture  # noqa: E402
+from sm86kit.eager import relative_error, worst_of  # noqa: E402
 from sm86kit.engine import start  # noqa: E402
+from sm86kit.proof import Proof  # noqa: E402
 from sm86kit.request import Request  # noqa: E402
 from vllm.v1.attention.backends import turboquant_attn as backend  # noqa: E402
 from vllm.v1.attention.ops import triton_turboquant_decode as kernels  # noqa: E402
@@ -45,7 +37,7 @@ def compare(proof, name, requests, results, of="cache"):
         for request, result, kind in zip(requests, results, kinds, strict=True)
     ]
     proof.figure(name, errors)
-    worst = max(errors, key=lambda error: (error != error, error))
+    worst = worst_of(errors)
     proof.require(worst <= GATE, f"{name}: relative errors {errors} against eager attention")
 
 
