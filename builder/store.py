@@ -107,6 +107,7 @@ def scratch(context: Context) -> Iterator[Path]:
         with contextlib.suppress(Timeout):
             held.acquire(timeout=0)
             remove_tree(left.with_suffix(""))
+            sweep(home, left.stem)  # killed while that was being removed
             left.unlink(missing_ok=True)
             held.release()
     place = home / secrets.token_hex(8)
@@ -131,6 +132,7 @@ def lock(context: Context, name: str) -> FileLock:
     return FileLock(context.cache_dir("locks") / f"{name}.lock")
 
 
+_SWEEPS: Final = 50
 #: Lists an entry's files, so that one that has lost some is noticed.
 _FILES: Final = "files.json"
 #: Folders of the cache that hold entries which can be made again.
@@ -154,6 +156,21 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
+def sweep(home: Path, place: str) -> None:
+    """Remove what killed runs left of a folder while it was made or removed.
+
+    Args:
+        home: folder that it is in.
+        place: its name; the caller holds its lock.
+    """
+    for left in home.glob(f".{place}.*"):
+        for _ in range(_SWEEPS):
+            shutil.rmtree(left, ignore_errors=True)
+            if not left.exists():
+                break
+            time.sleep(0.1)  # a child of the killed run still writes here: it is about to end
+
+
 def stage(
     context: Context, name: str, *, key: str, result: type[R], make: Callable[[Path], R]
 ) -> tuple[Path, R]:
@@ -173,6 +190,7 @@ def stage(
     place = digest([key, _code()])
     entry, note = home / place, f"{name}.json"
     with lock(context, f"{name}-{place[:32]}"):
+        sweep(home, place)
         with contextlib.suppress(FileNotFoundError, ValidationError):
             found = result.model_validate_json((entry / note).read_bytes())
             lost = _lost(entry, note)
@@ -182,7 +200,6 @@ def stage(
                 return entry, found
             context.say(f"{name} in the cache is damaged ({lost or note}): making it again")
         remove_tree(entry)
-        _sweep(home, place)
         work = home / f".{place}.{secrets.token_hex(4)}.part"
         work.mkdir()
         try:
@@ -215,9 +232,3 @@ def _lost(entry: Path, note: str) -> str:
     there = _sizes(entry)
     there.pop(note, None)
     return next((file for file, size in made.items() if there.get(file) != size), "")
-
-
-def _sweep(home: Path, place: str) -> None:
-    """Remove what killed runs of this very entry left; the caller holds its lock."""
-    for left in home.glob(f".{place}.*"):
-        shutil.rmtree(left, ignore_errors=True)

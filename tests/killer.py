@@ -4,14 +4,16 @@
 
 Python's own audit events tell of every file opened for writing, rename, removal, folder,
 link, lock and subprocess; those below the watched folders, and every subprocess, are counted.
-With KILL_AT=0 nothing is killed and the number is written to COUNT_FILE.
+With KILL_AT=0 nothing is killed; how many there were of each kind goes to COUNT_FILE, as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 AT = int(os.environ["KILL_AT"])
@@ -20,11 +22,10 @@ PATHS = {
     "os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.link": 2, "os.symlink": 2,
     "os.chmod": 1, "os.truncate": 1, "os.utime": 1,
 }  # fmt: skip
-count = 0
+count: Counter[str] = Counter()
 
 
 def hook(event: str, args: tuple[object, ...]) -> None:
-    global count  # noqa: PLW0603
     if event == "open":
         path, _, flags = args
         writing = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
@@ -35,8 +36,8 @@ def hook(event: str, args: tuple[object, ...]) -> None:
             return
     elif event not in {"subprocess.Popen", "fcntl.flock"}:
         return
-    count += 1
-    if count == AT:
+    count[event] += 1
+    if count.total() == AT:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -46,7 +47,7 @@ def main() -> int:
     sys.addaudithook(hook)
     code = run(sys.argv[2:])
     if AT == 0:
-        Path(sys.argv[1]).write_text(str(count))
+        Path(sys.argv[1]).write_text(json.dumps(count))
     return code
 
 

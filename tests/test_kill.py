@@ -6,6 +6,7 @@ killed. ``SM86_KILLS`` sets how many of them are tried (0: all); ``ci/nightly`` 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -46,6 +47,15 @@ def places(total: int) -> list[int]:
     return sorted({1 + round(step * (total - 1) / (KILLS - 1)) for step in range(KILLS)})
 
 
+def counted(note: Path) -> int:
+    """How many places there are; shown by kind with ``pytest -s``."""
+    kinds: dict[str, int] = json.loads(note.read_text())
+    assert {"open", "os.rename", "fcntl.flock", "subprocess.Popen"} <= kinds.keys()
+    total = sum(kinds.values())
+    print(f"\n{total} places, {len(places(total))} tried:", dict(sorted(kinds.items())))
+    return total
+
+
 def left_over(folder: Path) -> list[str]:
     """Temporary things below a folder; lock files are meant to stay."""
     return [
@@ -68,7 +78,7 @@ def test_build(toy: Toy, tmp_path: Path) -> None:
 
     code, good = once("good", 0)
     assert code == 0
-    total = int(note.read_text())
+    total = counted(note)
     assert total > 60, "the run that counts sees what it should"
     for at in places(total):
         name = f"at-{at}"
@@ -102,7 +112,7 @@ def test_patch_apply(tmp_path: Path) -> None:
     _, good = once("good", 0)
     want = files(good / "tree")
     assert want == {"a": b"one\n", "b": b"now a file\n", "d": b"three\n"}
-    total = int(note.read_text())
+    total = counted(note)
     assert total > 30
     for at in places(total):
         code, home = once(f"at-{at}", at)

@@ -25,7 +25,7 @@ from builder.patch.mail import parse
 from builder.patch.order import expand
 from builder.patch.view import git_blob
 from builder.source.tree import write_tree
-from builder.store import digest, lock, remove_tree, scratch, write_atomic
+from builder.store import digest, lock, remove_tree, scratch, sweep, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +83,7 @@ def apply_to_directory(
     place = hashlib.sha256(os.fsencode(tree.resolve())).hexdigest()[:32]
     home = context.cache_dir("apply") / place
     with lock(context, f"apply-{place}"), scratch(context) as room:
+        sweep(home.parent, place)
         if home.exists():
             if dry_run and _read(home) is not None:
                 raise PatchError(
@@ -187,14 +188,17 @@ def _state(path: Path) -> tuple[str, str]:
 def _put(home: Path, tree: Path, path: str, mode: str, blob: str) -> None:
     """Make a path have this mode and content, or be gone; atomic for each file."""
     target = tree / path
-    if _state(target) == (mode, blob):
-        return
+    there = _state(target) == (mode, blob)
     if not mode:
-        target.unlink(missing_ok=True)
+        if not there:
+            target.unlink()
+        # also when the file is gone: a killed run may have left its empty folder
         for parent in _parents(tree, target):
             if any(parent.iterdir()):
                 break
             parent.rmdir()
+        return
+    if there:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     for left in target.parent.glob(f".{glob.escape(target.name)}.sm86-*"):

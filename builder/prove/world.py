@@ -11,7 +11,7 @@ import uv
 
 from builder.errors import IdentityError, ToolError
 from builder.run import ProgramError, run
-from builder.store import digest, file_sha256, lock, remove_tree
+from builder.store import digest, file_sha256, lock, remove_tree, sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +71,7 @@ def world(context: Context, pin: Pin) -> Path:
                 fix="free some space, set SM86_CACHE to another disk, or give --python",
             )
         context.say(f"making the locked environment for {pin.sdist.project} {pin.version}")
+        sweep(home, place.name)
         remove_tree(place)
         program = uv.find_uv_bin()
         try:
