@@ -120,17 +120,19 @@ class Git:
             raise ProgramError(done)
         return done
 
-    def borrow(self, other: Git) -> None:
-        """Use another repository's objects, and those that it borrows itself, without copying."""
-        own = other.dir / "objects"
-        paths = [own]
-        note = own / "info" / "alternates"
-        if note.is_file():
-            # git follows relative paths at the first level only
-            paths += [(own / line).resolve() for line in note.read_text().splitlines()]
+    def borrow(self, *others: Git) -> None:
+        """Use other repositories' objects, and those that they borrow themselves, uncopied."""
+        paths: list[Path] = []
+        for other in others:
+            own = other.dir / "objects"
+            note = own / "info" / "alternates"
+            paths.append(own)
+            if note.is_file():
+                # git follows relative paths at the first level only
+                paths += [(own / line).resolve() for line in note.read_text().splitlines()]
         info = self.dir / "objects" / "info"
         info.mkdir(exist_ok=True)
-        (info / "alternates").write_text("".join(f"{path}\n" for path in paths))
+        (info / "alternates").write_text("".join(f"{path}\n" for path in dict.fromkeys(paths)))
 
     def text(self, *args: str | Path) -> str:
         """Standard output of a git command, stripped."""

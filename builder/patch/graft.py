@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from builder.git import IDENTITY
 from builder.source.tree import quoted
 
 if TYPE_CHECKING:
@@ -17,29 +18,34 @@ if TYPE_CHECKING:
 
     from builder.git import Git
     from builder.patch.changes import FileChange
+    from builder.patch.view import Entry
 
 
-def small_base(work: Git, files: Mapping[str, tuple[str, str]], *, epoch: int) -> str:
+def small_base(work: Git, files: Mapping[str, Entry], *, epoch: int) -> str:
     """Check out a commit that has only some files.
 
     Args:
         work: repository and empty work tree.
-        files: mode and blob id of each file by path.
+        files: by path; those whose bytes a change made come with them.
         epoch: date of the commit.
 
     Returns:
         The commit, which HEAD is at.
     """
-    lines = (
-        f"{mode} {blob}\t".encode() + os.fsencode(path) + b"\0"
-        for path, (mode, blob) in files.items()
-    )
-    work("read-tree", "--empty")
-    work("update-index", "-z", "--index-info", stdin=b"".join(lines))
-    commit = work.commit_tree(work.text("write-tree"), "base\n", epoch=epoch)
-    work("update-ref", "--no-deref", "HEAD", commit)
-    work("checkout-index", "--force", "--all")
-    return commit
+    name, mail = IDENTITY
+    stream = [f"commit HEAD\ncommitter {name} <{mail}> {epoch} +0000\ndata 5\nbase\n".encode()]
+    for path, entry in files.items():
+        where = quoted(os.fsencode(path)) + b"\n"
+        if entry.fresh and entry.content is not None:
+            body = b"data %d\n%b\n" % (len(entry.content), entry.content)
+            stream.append(f"M {entry.mode} inline ".encode() + where + body)
+        else:
+            stream.append(f"M {entry.mode} {entry.blob} ".encode() + where)
+    work("fast-import", "--quiet", stdin=b"".join(stream))
+    work("read-tree", "HEAD")
+    # nobody else writes here: git need not look at every file again before every mail
+    work("-c", "core.ignoreStat=true", "checkout-index", "--force", "--all", "--index")
+    return work.text("rev-parse", "HEAD")
 
 
 def graft(

@@ -10,8 +10,9 @@ import email
 import email.policy
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.header import Header
-from email.utils import formataddr, parseaddr
+from email.utils import format_datetime, formataddr, parseaddr
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import PatchError
@@ -63,8 +64,9 @@ class Mail:
         last = self.body.rstrip().rsplit("\n\n", 1)[-1].splitlines()
         return {found[1]: found[2] for line in last if (found := _TRAILER.fullmatch(line))}
 
-    def canonical(self) -> bytes:
-        """The mail as ``git am`` gets it."""
+    def canonical(self, epoch: int = 0) -> bytes:
+        """The mail as ``git am`` gets it; one without a date is of `epoch` (seconds since 1970)."""
+        date = self.date or (format_datetime(datetime.fromtimestamp(epoch, UTC)) if epoch else "")
         name, address = self.author
         sender = formataddr(
             (Header(name, "utf-8").encode() if not name.isascii() else name, address)
@@ -72,7 +74,7 @@ class Mail:
         head = [
             "From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001",
             f"From: {sender}",
-            *([f"Date: {self.date}"] if self.date else []),
+            *([f"Date: {date}"] if date else []),
             f"Subject: [PATCH] {self.subject}",
             "MIME-Version: 1.0",
             "Content-Type: text/plain; charset=UTF-8",

@@ -7,7 +7,7 @@ so one run of git suffices for a whole series, and its result is compared with t
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ class Entry:
         mode: as git writes it.
         blob: blob id.
         content: bytes, or None while they are only in the repository.
+        fresh: a change made these bytes; the repository does not have them.
     """
 
     mode: str
     blob: str
     content: bytes | None = None
+    fresh: bool = False
 
 
 class View:
@@ -68,6 +70,11 @@ class View:
     def paths(self) -> list[str]:
         """Every file's path."""
         return [path for path, entry in self._entries.items() if entry.mode != TREE]
+
+    def files(self, paths: Iterable[str]) -> dict[str, Entry]:
+        """Those of the paths that are files now."""
+        found = {path: self._entries[path] for path in paths if path in self._entries}
+        return {path: entry for path, entry in found.items() if entry.mode != TREE}
 
     def mode(self, path: str) -> str:
         """The mode of a path as git writes it; empty if it is not there."""
@@ -107,9 +114,9 @@ class View:
             lines[at : at + len(hunk.old)] = hunk.new
         body = b"".join(lines)
         if not item.hunks and before is not None:
-            self._entries[item.new] = Entry(mode, before.blob, before.content)
+            self._entries[item.new] = replace(before, mode=mode)
         else:
-            self._entries[item.new] = Entry(mode, git_blob(body), body)
+            self._entries[item.new] = Entry(mode, git_blob(body), body, fresh=True)
 
 
 def git_blob(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """What a long series costs, measured against plain ``git am`` in the same run.
 
-Compared is processor time, of us and of the programs we start: wall-clock time on a machine
-that does other things besides says more about them. Both are printed.
+Compared is the clock, the best of several rounds by turns: it is what a user waits for, and one
+quiet round for each is enough. Processor time is printed beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from builder.context import Context
     from builder.patch.mail import Mail
 
-FILES, PATCHES, ROUNDS, LIMIT = 4000, 321, 3, 1.2
+FILES, PATCHES, ROUNDS, LIMIT = 4000, 321, 5, 1.2
 EPOCH = 1_700_000_000
 
 
@@ -109,6 +109,6 @@ def test_a_long_series_costs_little_more_than_git_am(context: Context, tmp_path:
         applied = apply_mails(context, repo, base, mails, epoch=EPOCH)
         ours.append(spent() - started)
         assert repo.text("rev-parse", f"{applied[-1].commit}^{{tree}}") == tree
-    best, plain = min(ours), min(gits)
-    print(f"\nours {best}, git am {plain}")
-    assert best.processor <= LIMIT * plain.processor, (ours, gits)
+    best, plain = min(one.clock for one in ours), min(one.clock for one in gits)
+    print(f"\n{best / plain:.3f} of git am's time; ours {ours}, git am {gits}")
+    assert best <= LIMIT * plain, (ours, gits)
