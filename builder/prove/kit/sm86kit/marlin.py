@@ -32,6 +32,11 @@ def has_tile(n: int, k: int) -> bool:
     return (n % 64 == 0 and k % 128 == 0) or (n % 128 == 0 and k % 64 == 0)
 
 
+def bits_of(type_id: int) -> int:
+    """Bits of a value of one of vLLM's scalar types."""
+    return _types[type_id][1]
+
+
 def pack(values: torch.Tensor, bits: int) -> torch.Tensor:
     """Values along the last dimension as int32 words, the first in the lowest bits."""
     per_word = 32 // bits
@@ -95,18 +100,19 @@ def unpermuted(values: torch.Tensor, order: list[int]) -> torch.Tensor:
     return plain.reshape(values.shape)
 
 
-def _require(holds: object, words: str) -> None:
+def require(holds: object, words: str) -> None:
+    """Refuse with the CUDA code's words unless something holds."""
     if not holds:
         raise RuntimeError(words)
 
 
 def _gptq_repack(b, perm, size_k, size_n, num_bits, is_a_8bit):  # type: ignore[no-untyped-def]
-    _require(size_k % 16 == 0, f"size_k = {size_k} is not divisible by tile_k_size = 16")
-    _require(size_n % 64 == 0, f"size_n = {size_n} is not divisible by tile_n_size = 64")
+    require(size_k % 16 == 0, f"size_k = {size_k} is not divisible by tile_k_size = 16")
+    require(size_n % 64 == 0, f"size_n = {size_n} is not divisible by tile_n_size = 64")
     shape = (size_k * num_bits // 32, size_n)
-    _require(tuple(b.shape) == shape, f"b_q_weight has shape {tuple(b.shape)}, not {shape}")
-    _require(b.is_contiguous() and b.dtype == torch.int32, "b_q_weight is not contiguous int32")
-    _require(not perm.numel(), "act-order is not in this reference")
+    require(tuple(b.shape) == shape, f"b_q_weight has shape {tuple(b.shape)}, not {shape}")
+    require(b.is_contiguous() and b.dtype == torch.int32, "b_q_weight is not contiguous int32")
+    require(not perm.numel(), "act-order is not in this reference")
     values = unpack(b.t().contiguous(), num_bits).t()
     return repacked(values, num_bits, is_a_8bit)
 
@@ -119,10 +125,13 @@ def dequantised(
     name, bits = _types[type_id]
     values = unrepacked(b, bits, k, n, a_8bit)
     groups = scales.shape[0]
+    if scales.dtype == torch.float8_e8m0fnu:  # in the order of fp8 dequantisation
+        scales = unpermuted(scales.view(torch.uint8), [0, 2, 1, 3])
+        scales = scales.view(torch.float8_e8m0fnu).float()
     # the kernel chooses by the number of groups that it is given
     plain = unpermuted(scales, _PERM_SINGLE if a_8bit or groups == 1 else _PERM_SCALES)
     if name == "float8_e4m3fn":
-        bias = 2.0**-8 if scales.dtype == torch.float16 else 2.0**-120
+        bias = {torch.float16: 2.0**-8, torch.bfloat16: 2.0**-120}.get(scales.dtype, 1.0)
         return values.to(torch.uint8).view(torch.float8_e4m3fn).double() * bias, plain
     if zeros is None or not zeros.numel():
         return values.double() - (8 if bits == 4 else 128), plain
@@ -163,27 +172,27 @@ def _gemm(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     bits = _types[type_id][1]
     a_8bit = a.dtype in (torch.int8, torch.float8_e4m3fn)
-    _require(tuple(a.shape) == (size_m, size_k), f"A has shape {tuple(a.shape)}")
+    require(tuple(a.shape) == (size_m, size_k), f"A has shape {tuple(a.shape)}")
     actual = b.shape[1] // 16 * (32 // bits)
-    _require(b.shape[0] * 16 == size_k, f"b_q_weight has {b.shape[0]} rows for K = {size_k}")
-    _require(actual == size_n, f"size_n = {size_n}, actual_size_n = {actual}")
-    _require(a.stride(1) == 1 or not size_m, "A.stride(1) is not 1")
-    _require(a.stride(0) % 8 == 0 or not size_m, "A.stride(0) must be divisible by 8")
+    require(b.shape[0] * 16 == size_k, f"b_q_weight has {b.shape[0]} rows for K = {size_k}")
+    require(actual == size_n, f"size_n = {size_n}, actual_size_n = {actual}")
+    require(a.stride(1) == 1 or not size_m, "A.stride(1) is not 1")
+    require(a.stride(0) % 8 == 0 or not size_m, "A.stride(0) must be divisible by 8")
     dtype = scales.dtype if a_8bit else a.dtype
     if size_m == 0:
         return torch.empty(0, size_n, dtype=dtype)
     groups = scales.shape[0]
-    _require(scales.shape[1] == size_n, f"b_scales dim 1 = {scales.shape[1]} is not {size_n}")
-    _require(groups <= 1 or size_k % groups == 0, f"K = {size_k} is not divisible by {groups}")
+    require(scales.shape[1] == size_n, f"b_scales dim 1 = {scales.shape[1]} is not {size_n}")
+    require(groups <= 1 or size_k % groups == 0, f"K = {size_k} is not divisible by {groups}")
     size = size_k // groups
-    _require(groups <= 1 or size in (32, 64, 128), f"Unsupported group size {size}")
-    _require(bias is None or bias.shape == (size_n,), "b_bias.size(0) != size_n")
-    _require(
+    require(groups <= 1 or size in (32, 64, 128), f"Unsupported group size {size}")
+    require(bias is None or bias.shape == (size_n,), "b_bias.size(0) != size_n")
+    require(
         has_tile(size_n, size_k), f"Invalid thread config for MKN = [{size_m}, {size_k}, {size_n}]"
     )
     if zeros is not None and zeros.numel():
         want = (groups, size_n * bits // 32)
-        _require(tuple(zeros.shape) == want, f"b_zeros has shape {tuple(zeros.shape)}, not {want}")
+        require(tuple(zeros.shape) == want, f"b_zeros has shape {tuple(zeros.shape)}, not {want}")
     calls.append((size_m, size_n, size_k, groups, bool(atomic)))
     weights, plain = dequantised(b, scales, zeros, type_id, n=size_n, k=size_k, a_8bit=a_8bit)
     return product(a, weights, plain, a_scales=a_scales, bias=bias).to(dtype)
