@@ -113,13 +113,13 @@ def _git_section(reader: _Reader) -> FileDiff:
             if found[3]:
                 item = replace(item, old_mode=found[3].decode(), new_mode=found[3].decode())
         elif text.startswith(b"old mode "):
-            item = replace(item, old_mode=text[9:].decode())
+            item = replace(item, old_mode=_mode(reader, text))
         elif text.startswith(b"new mode "):
-            item = replace(item, new_mode=text[9:].decode())
+            item = replace(item, new_mode=_mode(reader, text))
         elif text.startswith(b"new file mode "):
-            item = replace(item, old=None, new_mode=text[14:].decode())
+            item = replace(item, old=None, new_mode=_mode(reader, text))
         elif text.startswith(b"deleted file mode "):
-            item = replace(item, new=None, old_mode=text[18:].decode())
+            item = replace(item, new=None, old_mode=_mode(reader, text))
         elif text.startswith((b"rename from ", b"copy from ")):
             word, _, rest = text.partition(b" from ")
             item = replace(item, old=unquote(rest), moved=word.decode())
@@ -139,6 +139,13 @@ def _git_section(reader: _Reader) -> FileDiff:
     if item.old is None and item.new is None:
         raise reader.fail("a file section without names")
     return item
+
+
+def _mode(reader: _Reader, text: bytes) -> str:
+    mode = text.rpartition(b" ")[2]
+    if not re.fullmatch(rb"[0-7]{6}", mode):
+        raise reader.fail("a file mode that is none")
+    return mode.decode()
 
 
 def _skip_binary(reader: _Reader) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from builder.errors import PatchError
 from builder.patch.diff import read, stray
+from builder.patch.paths import quote_heads
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -84,7 +85,7 @@ class Mail:
             "---",
             "",
         ]
-        return "\n".join(head).encode("utf-8", "surrogateescape") + self.diff
+        return "\n".join(head).encode("utf-8", "surrogateescape") + quote_heads(self.diff)
 
 
 def parse(path: Path) -> list[Mail]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final
 
+from builder.source.tree import quoted
+
+#: A head whose names are not in quotes.
+_HEAD: Final = re.compile(rb"^diff --git (a/[^\r\n]*)(\r?)$", re.MULTILINE)
 _ESCAPES: Final = {
     ord(key): ord(value) for key, value in zip('abtnvfr"\\', '\a\b\t\n\v\f\r"\\', strict=True)
 }
@@ -42,6 +47,23 @@ def strip(text: str) -> str:
     """A path without its first folder, which is ``a`` or ``b``."""
     head, slash, rest = text.partition("/")
     return rest if slash and head else text
+
+
+def quote_heads(diff: bytes) -> bytes:
+    """A diff whose ``diff --git`` lines name their file in quotes.
+
+    git writes a name with blanks without them and cannot always find its end again: not that
+    of a changed mode in a folder whose name ends in a blank.
+    """
+
+    def quoted_head(found: re.Match[bytes]) -> bytes:
+        name = same_name(found[1])
+        if name is None or b" " not in os.fsencode(name):
+            return found[0]
+        path = os.fsencode(name)
+        return b"diff --git " + quoted(b"a/" + path) + b" " + quoted(b"b/" + path) + found[2]
+
+    return _HEAD.sub(quoted_head, diff)
 
 
 def same_name(rest: bytes) -> str | None:

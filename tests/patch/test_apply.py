@@ -15,6 +15,7 @@ from builder.patch.author import format_commit
 from builder.patch.directory import apply_to_directory
 from builder.patch.mail import parse_bytes
 from builder.source.tree import export, write_tree
+from tests import toy as toys
 from tests.helpers import files
 
 if TYPE_CHECKING:
@@ -258,3 +259,25 @@ def test_git_never_reads_the_surroundings(context: Context, tmp_path: Path) -> N
     patch.write_bytes(b"--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+2\n")
     apply_to_directory(context, tree, [patch], dry_run=False)
     assert files(tree)["a"] == b"2\n"
+
+
+def test_a_mode_change_in_a_folder_whose_name_ends_in_a_blank(
+    context: Context, tmp_path: Path
+) -> None:
+    """git writes such a patch and cannot read its head, which names the file without quotes."""
+    tree = tmp_path / "tree"
+    toys.put(tree, {"odd /run": b"1\n"})
+    patch = tmp_path / "p.patch"
+    patch.write_bytes(b"diff --git a/odd /run b/odd /run\nold mode 100644\nnew mode 100755\n")
+    (applied,) = apply_to_directory(context, tree, [patch], dry_run=False)
+    assert (tree / "odd /run").stat().st_mode & 0o111
+    assert [change.path for change in applied.files] == ["odd /run"]
+
+
+@pytest.mark.parametrize("mode", [b"\x8b00644", b"10064", b"100648", b""])
+def test_a_mode_that_is_none(context: Context, tmp_path: Path, mode: bytes) -> None:
+    patch = tmp_path / "p.patch"
+    patch.write_bytes(b"diff --git a/x b/x\ndeleted file mode %b\n--- a/x\n+++ /dev/null\n" % mode)
+    toys.put(tmp_path / "tree", {"x": b"1\n"})
+    with pytest.raises(PatchError, match="a file mode that is none"):
+        apply_to_directory(context, tmp_path / "tree", [patch], dry_run=False)
