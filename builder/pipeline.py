@@ -79,13 +79,13 @@ def build(context: Context, job: Job) -> Built:
     )
     tree = patched_tree(context, job)
     refuse_native_patches(tree.patched, job.engine)
-    official, native = take_upstream(
+    official, modules, native = take_upstream(
         context, job.pin, job.engine, source=tree.pristine, arch=job.request.arch
     )
     parts = Parts(
         recipe=job.recipe, pin=job.pin, engine=job.engine, arch=job.request.arch,
         members=job.members, source=tree.pristine[1], git=tree.git, patched=tree.patched,
-        native=native, official=official,
+        native=native, official=official, modules=modules,
     )  # fmt: skip
     path, result = assemble(context, parts)
     context.say("auditing")

@@ -78,7 +78,7 @@ def without_code(data: bytes, arch: Arch) -> bytes:
     out = bytearray(data)
     for entry in read(data).entries:
         if arch.runs(entry.code):
-            struct.pack_into("<I", out, entry.offset + 28, 90)
+            struct.pack_into("<H", out, entry.offset, 8)  # a kind that no card runs
     return bytes(out)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from builder.audit.finding import Finding, ModuleReport, finding
+from builder.audit.finding import Finding, ModuleReport, Severity, finding
 from builder.native.dynamic import needed
 from builder.wheel.platform import policy, too_new
 
@@ -59,8 +59,8 @@ def missing_modules(subject: Subject) -> Iterator[Finding]:
             yield finding("AUD-ARCH-001", name, "is missing")
 
 
-def foreign_code(name: str, module: Module, arch: Arch) -> Iterator[Finding]:
-    """No GPU code that this card would never run."""
+def foreign_code(subject: Subject, name: str, module: Module, arch: Arch) -> Iterator[Finding]:
+    """No GPU code that this card would never run; nobody else promises that of a wheel."""
     foreign: dict[str, int] = {}
     for unit in module.containers:
         chosen = unit.choice(arch)
@@ -70,7 +70,11 @@ def foreign_code(name: str, module: Module, arch: Arch) -> Iterator[Finding]:
     if foreign:
         total = sum(foreign.values()) / 1e6
         listed = ", ".join(sorted(foreign))
-        yield finding("AUD-ARCH-002", name, f"{total:.1f} MB of code for other cards ({listed})")
+        ours = subject.record is not None or subject.label is not None
+        yield finding(
+            "AUD-ARCH-002", name, f"{total:.1f} MB of code for other cards ({listed})",
+            None if ours else Severity.WARNING,
+        )  # fmt: skip
 
 
 def label_arch(subject: Subject, arch: Arch) -> Iterator[Finding]:

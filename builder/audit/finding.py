@@ -52,10 +52,7 @@ _ALL: Final = (
     _rule("AUD-TAG-001", "WHEEL's tags are the file name's", "retag with 'wheel tags'"),
     _rule("AUD-ENTRY-001", "the entry points are upstream's", "rebuild"),
     _rule("AUD-ARCH-001", "every listed GPU function has code that runs on the card", "rebuild"),
-    _rule(
-        "AUD-ARCH-002", "no GPU code for other cards", "none yet: cutting is not part of this version",
-        Severity.WARNING,
-    ),
+    _rule("AUD-ARCH-002", "no GPU code for other cards (a warning in wheels built elsewhere)", "rebuild"),
     _rule("AUD-ARCH-003", "the label's architecture is the one that was built for", "rebuild"),
     _rule("AUD-CUDA-001", "modules link to the CUDA major version of the label", "rebuild"),
     _rule("AUD-GLIBC-001", "symbol versions stay within the platform tag's policy", "retag"),
@@ -93,10 +90,12 @@ class Finding(BaseModel):
     fix: str
 
 
-def finding(rule: str, where: str, message: str) -> Finding:
-    """A finding of a known rule."""
+def finding(rule: str, where: str, message: str, severity: Severity | None = None) -> Finding:
+    """A finding of a known rule, of the rule's severity unless another one is given."""
     known = RULES[rule]
-    return Finding(rule=rule, severity=known.severity, where=where, message=message, fix=known.fix)
+    return Finding(
+        rule=rule, severity=severity or known.severity, where=where, message=message, fix=known.fix
+    )
 
 
 class ModuleReport(BaseModel):

@@ -94,8 +94,8 @@ def _compiled(
     for name, data, module in subject.compiled:
         report = content.module_report(name, data, module, arch)
         modules.append(report)
-        yield from content.foreign_code(name, module, arch)
         found = [
+            *content.foreign_code(subject, name, module, arch),
             *content.gpu_functions(subject, name, module, arch),
             *content.cuda_major(subject, report),
             *content.glibc(subject, name, data),

@@ -192,6 +192,11 @@ def read(data: bytes | memoryview) -> Module:
     return Module(view, tuple(containers))
 
 
+def container(body: bytes) -> bytes:
+    """A container of these entries' bytes; the driver finds nothing in an empty one."""
+    return _CONTAINER.pack(_MAGIC, 1, _CONTAINER.size, len(body)) + body
+
+
 def _containers(view: memoryview, part: Section) -> Iterator[Container]:
     at, end = part.offset, part.offset + part.size
     while at + _CONTAINER.size <= end:

@@ -1,18 +1,22 @@
-"""The native layer from upstream's official wheel of the same commit."""
+"""The native layer from upstream's official wheel of the same commit, cut to the card."""
 
 from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+import deflate
+import zstandard
 from pydantic import BaseModel, ConfigDict
 
 from builder.download import fetch
 from builder.errors import CompileError, IdentityError
 from builder.native import fatbin
-from builder.native.elf import is_elf
+from builder.native.cut import CUTTER, cut
+from builder.native.elf import DamagedError, is_elf
 from builder.patch.view import git_blob
 from builder.store import StageResult, digest, stage
 
@@ -27,7 +31,33 @@ if TYPE_CHECKING:
     from builder.pin import Pin
     from builder.source import SourceResult
 
-_SCHEMA: Final = 1
+_SCHEMA: Final = 2
+#: libdeflate's best; its bytes depend on its version alone, which is pinned.
+_LEVEL: Final = 12
+
+
+class Stream(BaseModel):
+    """A compiled file as it goes into the wheel, deflated.
+
+    Attributes:
+        file: name of the stream in the stage's folder.
+        packed: its bytes.
+        crc: CRC-32 of what it unpacks to.
+        upstream_sha256: digest of the file that it was cut from.
+        upstream_size: bytes of that.
+        emptied: units of GPU code with nothing for the card, of `units`.
+        units: units of GPU code.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    packed: int
+    crc: int
+    upstream_sha256: str
+    upstream_size: int
+    emptied: int
+    units: int
 
 
 class Extra(BaseModel):
@@ -40,6 +70,7 @@ class Extra(BaseModel):
         origin: where it comes from, in words.
         compiled: it is an ELF file.
         archs: bytes of GPU code by architecture; empty for what holds none.
+        stream: what it becomes in the wheel, if that differs from upstream's member.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +81,7 @@ class Extra(BaseModel):
     origin: str
     compiled: bool
     archs: dict[str, int] = {}
+    stream: Stream | None = None
 
 
 class NativeResult(StageResult):
@@ -78,11 +110,11 @@ class NativeResult(StageResult):
 
 def take_upstream(
     context: Context, pin: Pin, engine: Engine, *, source: tuple[Git, SourceResult], arch: Arch
-) -> tuple[Path, NativeResult]:
-    """Fetch the official wheel and check it against the source.
+) -> tuple[Path, Path, NativeResult]:
+    """Fetch the official wheel, check it against the source, and cut its modules to the card.
 
     Returns:
-        The wheel's path and the stage's result.
+        The wheel's path, the stage's folder (which holds the cut modules) and its result.
 
     Raises:
         IdentityError: a file of the source tree has other bytes in the wheel, or lacks there.
@@ -93,6 +125,7 @@ def take_upstream(
     key = digest(
         {
             "schema": _SCHEMA,
+            "cutter": [CUTTER, zstandard.__version__, deflate.__version__],
             "wheel": pin.wheel.sha256,
             "tree": found.package_tree,
             "dirty": found.strength,
@@ -101,8 +134,8 @@ def take_upstream(
         }
     )
 
-    def make(_work: Path) -> NativeResult:
-        context.say(f"checking {pin.wheel.file} against the source")
+    def make(work: Path) -> NativeResult:
+        context.say(f"checking {pin.wheel.file} against the source, cutting it to {arch}")
         blobs = _blobs(git, found, engine.package)
         equal = python_equal = dropped_size = 0
         extras: list[Extra] = []
@@ -127,7 +160,7 @@ def take_upstream(
                 elif found.strength == "dirty" and not engine.is_generated(name):
                     continue  # the local source has removed it
                 elif name != engine.version_member:
-                    extras.append(_extra(name, data, engine))
+                    extras.append(_extra(name, data, engine, arch=arch, work=work))
         lost = sorted(name for name in blobs if name.endswith(".py"))
         if lost and found.strength != "dirty":
             raise IdentityError(
@@ -146,7 +179,7 @@ def take_upstream(
             extras=tuple(extras), dropped=tuple(dropped), dropped_size=dropped_size,
         )  # fmt: skip
 
-    return wheel, stage(context, "native", key=key, result=NativeResult, make=make)[1]
+    return wheel, *stage(context, "native", key=key, result=NativeResult, make=make)
 
 
 def refuse_native_patches(patched: PatchResult, engine: Engine) -> None:
@@ -174,13 +207,29 @@ def _blobs(git: Git, found: SourceResult, package: str) -> dict[str, str]:
     return blobs
 
 
-def _extra(name: str, data: bytes, engine: Engine) -> Extra:
-    archs: dict[str, int] = {}
-    compiled = is_elf(data)
-    if compiled:
-        totals = fatbin.read(data).totals()
-        archs = {str(code): size for code, (_, size) in totals.items()}
+def _extra(name: str, data: bytes, engine: Engine, *, arch: Arch, work: Path) -> Extra:
+    origin = engine.origin(name)
+    if not is_elf(data):
+        digest_ = hashlib.sha256(data).hexdigest()
+        return Extra(name=name, sha256=digest_, size=len(data), origin=origin, compiled=False)
+    try:
+        done = cut(data, arch)
+    except DamagedError as error:
+        raise CompileError(f"{name}: {error.message}", fix=error.fix) from error
+    made = done.data
+    sha256 = hashlib.sha256(made).hexdigest()
+    stream = None
+    if made != data:
+        packed = deflate.deflate_compress(made, _LEVEL)
+        (work / f"{sha256}.deflate").write_bytes(packed)
+        stream = Stream(
+            file=f"{sha256}.deflate", packed=len(packed), crc=zlib.crc32(made),
+            upstream_sha256=hashlib.sha256(data).hexdigest(), upstream_size=len(data),
+            emptied=done.emptied, units=done.containers,
+        )  # fmt: skip
+        origin += f", cut to {arch}"
+    totals = fatbin.read(made).totals() if done.containers else {}
     return Extra(
-        name=name, sha256=hashlib.sha256(data).hexdigest(), size=len(data),
-        origin=engine.origin(name), compiled=compiled, archs=archs,
+        name=name, sha256=sha256, size=len(made), origin=origin, compiled=True,
+        archs={str(code): size for code, (_, size) in totals.items()}, stream=stream,
     )  # fmt: skip

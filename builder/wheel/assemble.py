@@ -78,7 +78,8 @@ def assemble(context: Context, parts: Parts) -> tuple[Path, WheelResult]:
         record = _build_record(
             context, parts, official, files, version=version, inputs=inputs, old=old
         )
-        info, info_rows = _dist_info(parts, official, record, tags=tags, old=old)
+        made = {entry.name: entry for entry in entries}
+        info, info_rows = _dist_info(parts, official, record, made=made, tags=tags, old=old)
         entries = sorted(entries, key=lambda entry: entry.name)
         rows = sorted(rows) + sorted(info_rows)
         record_name = f"{_folder(record)}/RECORD"
@@ -136,7 +137,10 @@ def _build_record(
             for live in m.patch.live
         ),
         modules=tuple(
-            BuiltModule(path=one.name, sha256=one.sha256, origin=one.origin, archs=one.archs)
+            BuiltModule(
+                path=one.name, sha256=one.sha256, origin=one.origin, archs=one.archs,
+                upstream_sha256=one.stream.upstream_sha256 if one.stream else "",
+            )
             for one in modules
         ),
         kernels=manifest(context, parts),
@@ -147,7 +151,13 @@ def _build_record(
 
 
 def _dist_info(
-    parts: Parts, official: dict[str, archive.Member], record: BuildRecord, *, tags: str, old: str
+    parts: Parts,
+    official: dict[str, archive.Member],
+    record: BuildRecord,
+    *,
+    made: dict[str, archive.Member],
+    tags: str,
+    old: str,
 ) -> tuple[list[archive.Member], list[tuple[str, str, str]]]:
     new = _folder(record)
     texts = {
@@ -161,7 +171,7 @@ def _dist_info(
         )
     python, abi, platform = tags.split("-")
     platforms = platform.split(".")
-    _check_platforms(parts, official, platforms)
+    _check_platforms(parts, made, platforms)
     texts["METADATA"] = metadata(
         texts["METADATA"], version=record.version, arch=record.arch, licenses=[NOTICE]
     )
@@ -183,11 +193,11 @@ def _dist_info(
 
 
 def _check_platforms(
-    parts: Parts, official: dict[str, archive.Member], platforms: Sequence[str]
+    parts: Parts, made: dict[str, archive.Member], platforms: Sequence[str]
 ) -> None:
     """Upstream's tag is kept only where the compiled files' symbols bear it out."""
     kept = [extra.name for extra in parts.native.extras if extra.compiled]
-    files = [(name, archive.content(official[name])) for name in sorted(kept)]
+    files = [(name, archive.content(made[name])) for name in sorted(kept)]
     for platform in platforms:
         bad = too_new(files, platform)
         if bad:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.errors import PatchError
 from builder.patch.view import git_blob
 from builder.wheel import archive
-from builder.wheel.record import BuiltFile, read_record, record_line
+from builder.wheel.record import BuiltFile, from_hex, read_record, record_line
 
 if TYPE_CHECKING:
     from builder.wheel.parts import Parts
@@ -25,6 +27,14 @@ def body(
     }
     official_record = read_record(archive.content(official[f"{old}/RECORD"]))
     rows = {name: (name, *official_record[name]) for name in kept}
+    for extra in parts.native.extras:
+        if extra.stream is not None:
+            kept[extra.name] = replace(
+                kept[extra.name], method=zipfile.ZIP_DEFLATED, crc=extra.stream.crc,
+                size=extra.size, packed=extra.stream.packed,
+                source=(parts.modules / extra.stream.file, 0),
+            )  # fmt: skip
+            rows[extra.name] = (extra.name, from_hex(extra.sha256), str(extra.size))
     files: list[BuiltFile] = []
     tree = _package_tree(parts)
     known = {extra.name for extra in parts.native.extras} | {parts.engine.version_member}

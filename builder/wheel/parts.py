@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from builder.source import SourceResult
 
 #: Raised whenever the same inputs would give another wheel.
-ASSEMBLER: Final = 1
+ASSEMBLER: Final = 2
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Parts:
     patched: PatchResult
     native: NativeResult
     official: Path
+    modules: Path
 
 
 def kernels_path(context: Context, pin: Pin, arch: Arch) -> Path:
@@ -82,7 +83,11 @@ def inputs_digest(context: Context, parts: Parts) -> str:
             "series": [
                 (m.patch.id, m.sha256, m.patch.model_dump(mode="json")) for m in parts.members
             ],
-            "native": [parts.native.mode, parts.native.wheel_sha256],
+            "native": [
+                parts.native.mode,
+                parts.native.wheel_sha256,
+                [(extra.name, extra.sha256) for extra in parts.native.extras],
+            ],
             "kernels": manifest(context, parts),
             "lock": file_sha256(context.recipes / "locks" / pin.lock),
         }

@@ -58,12 +58,17 @@ class BuiltPatch(_Part):
 
 
 class BuiltModule(_Part):
-    """A compiled file, and the bytes of GPU code in it by architecture."""
+    """A compiled file, and the bytes of GPU code in it by architecture.
+
+    Attributes:
+        upstream_sha256: digest of the file that it was cut from; empty if it is that file.
+    """
 
     path: str
     sha256: str
     origin: str
     archs: dict[str, int]
+    upstream_sha256: str = ""
 
 
 class BuildRecord(_Part):

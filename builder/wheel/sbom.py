@@ -82,6 +82,11 @@ def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, license_id: str
                     Property(name="sm86:origin", value=extra.origin),
                     Property(name="sm86:from", value=native.wheel),
                     *(
+                        [Property(name="sm86:cut-from", value=extra.stream.upstream_sha256)]
+                        if extra.stream
+                        else []
+                    ),
+                    *(
                         Property(name=f"sm86:bytes:{arch}", value=str(size))
                         for arch, size in sorted(extra.archs.items())
                     ),

@@ -43,6 +43,21 @@ def test_exactly_the_named_rule_fires(fault: str, toy_context: Context, tmp_path
     assert fault.split(" ", maxsplit=1)[0] in done.stderr
 
 
+def test_code_for_other_cards_fails_our_label_only(toy_context: Context, tmp_path: Path) -> None:
+    built = pipeline.build(
+        toy_context, pipeline.prepare(toy_context, pipeline.Request("vllm", SM86))
+    )
+    copy = Copy(built.wheel)
+    copy.put(PACKAGE["module"], toys.GPU)
+    report = audit_wheel(copy.write(tmp_path / "uncut"), SM86, engine=pipeline.engine_of)
+    (found,) = report.errors
+    assert (found.rule, found.where) == ("AUD-ARCH-002", "vllm/_C.abi3.so")
+    assert "sm_90" in found.message
+    official = next(tmp_path.rglob(toys.OFFICIAL))
+    theirs = audit_wheel(official, SM86, engine=pipeline.engine_of)
+    assert {one.severity for one in theirs.findings if one.rule == "AUD-ARCH-002"} == {"warning"}
+
+
 def test_an_untouched_copy_passes(toy_context: Context, tmp_path: Path) -> None:
     """The way of spoiling is not itself what is found."""
     built = pipeline.build(
