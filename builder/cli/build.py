@@ -55,7 +55,8 @@ def build(
         app.line(f"  patches    {', '.join(cost['patches']) or 'none'}")
         for item in cost["downloads"]:
             app.line(f"  download   {item['file']} ({megabytes(item['bytes'])})")
-        app.line(f"  compile    {cost['compile_units']} units (modules from upstream's wheel, cut to {cost['arch']})")
+        cut = f"modules from upstream's wheel, cut to {cost['arch']}"
+        app.line(f"  compile    {cost['compile_units']} units ({cut})")
         app.line(f"  disk       {megabytes(cost['disk_bytes'])}")
         return
     built = pipeline.build(context, job)
