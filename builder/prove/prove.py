@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -169,17 +170,26 @@ def _run_all(
 ) -> tuple[ProofRun, ...]:
     engine, arch = series.engine, series.arch
 
-    def one(task: Task) -> ProofRun:
-        environment = engine.proof_environment(task.root) | {"SM86_ARCH": str(arch.number)}
+    def one(task: Task, compiled: Path) -> ProofRun:
+        environment = engine.proof_environment(task.root) | {
+            "SM86_ARCH": str(arch.number),
+            # outside of trees and environment, and for these runs alone
+            "PYTHONPYCACHEPREFIX": str(compiled),
+        }
         done = run_task(task, python=python, environment=environment)
+        if task.mutant:
+            shutil.rmtree(compiled / task.root.relative_to("/"), ignore_errors=True)
         name = f"{task.patch.id}/{task.proof.id} {task.subject} {task.mutant}".rstrip()
         context.say(
             f"{'ok  ' if done.ok else 'BAD '} {name} ({done.seconds:.0f} s): {done.verdict}"
         )
         return done
 
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(one, task) for task in tasks]
+    with (
+        tempfile.TemporaryDirectory(prefix="sm86-pyc-") as name,
+        ThreadPoolExecutor(max_workers=jobs) as pool,
+    ):
+        futures = [pool.submit(one, task, Path(name)) for task in tasks]
         try:
             return tuple(future.result() for future in futures)
         except BaseException:

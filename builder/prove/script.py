@@ -81,7 +81,6 @@ def _run(
         env = {key: os.environ[key] for key in _KEEP if key in os.environ}
         env |= dict(environment) | {
             "PYTHONPATH": str(_KIT),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",  # several scripts run at a time
             "SM86_PACKAGE_ROOT": str(task.root),

@@ -167,7 +167,7 @@ def run_ops(script: str, file: Path, loading: str) -> dict:
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
             return {"results": ast.literal_eval(line[7:]), "seconds": seconds}
-    words = [line for line in done.stderr.splitlines() if "rror" in line]
+    words = [line for line in done.stderr.splitlines() if "Error: " in line]
     return {"error": words[-1] if words else done.stderr[-300:], "seconds": seconds}
 
 

@@ -114,6 +114,7 @@ class Bench:
         self.context = Context(cache=home / "cache", console=Console(file=io.StringIO()))
         self.git = Git.init(home / "repo.git")
         self.home = home
+        self.mails = 0
 
     def tree(self, tree: Files) -> Path:
         folder = Path(tempfile.mkdtemp(dir=self.home)) / "t"
@@ -121,6 +122,9 @@ class Bench:
 
     def mail(self, before: Path, after: Path) -> tuple[str, str, bytes]:
         """Base commit, tree after, and the exported mail."""
+        self.mails += 1
+        if self.mails % 50 == 0:  # a repository of a thousand packs makes every git slow
+            self.git = Git.init(self.home / f"repo-{self.mails}.git")
         base = self.git.commit_tree(write_tree(self.git, before), "base\n", epoch=1)
         tree = write_tree(self.git, after)
         message = "change: something\n\nWhy.\n\nPatch: x\n"

@@ -82,7 +82,7 @@ def test_alive(python: Path, build: Build) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["version"] == build.report["version"]
-    assert found["patches"] == ["genesis-quant", "marlin-pad", "tolist-cudagraph"]
+    assert found["patches"] == ["genesis-quant", "marlin-pad", "tolist-cudagraph", "card-check"]
 
 
 def test_proven(with_uv: Path, cache: Path) -> None:
@@ -92,8 +92,8 @@ def test_proven(with_uv: Path, cache: Path) -> None:
     )
     assert proven.returncode == 0, proven.stderr
     runs = json.loads(proven.stdout)["runs"]
-    proofs = ("e4m3-bytes", "aot-sm86", "presets", "refusals", "wna16", "fp8", "shards",
-              "verify-rows", "drafting", "scratch")  # fmt: skip
+    proofs = ("e4m3-bytes", "aot-sm86", "presets", "refusals", "wna16", "fp8", "shards", "moe",
+              "verify-rows", "drafting", "scratch", "cards")  # fmt: skip
     assert {(run["proof"], run["subject"], run["ok"]) for run in runs} == {
         (proof, "installed", True) for proof in proofs
     }

@@ -21,7 +21,7 @@ def test_red_green_and_mutants(locked: Path, cache: Path) -> None:
     report = json.loads(done.stdout)
     runs = {(run["proof"], run["subject"], run["mutant"]): run for run in report["runs"]}
     mutants = sum(bool(run["mutant"]) for run in report["runs"])
-    assert (len(runs), mutants) == (63, 43)
+    assert (len(runs), mutants) == (76, 52)
     assert "no GPU" in report["emulated"]
     red = runs["e4m3-bytes", "red", ""]["figures"]
     green = runs["e4m3-bytes", "green", ""]["figures"]
@@ -45,6 +45,10 @@ def test_red_green_and_mutants(locked: Path, cache: Path) -> None:
     ), "layers that have a tile get the same bytes with and without the patch"
     assert runs["fp8", "green", ""]["figures"]["layers"] == 44
     assert runs["shards", "green", ""]["figures"]["sizes"] == 27508
+    red, green = (runs["moe", name, ""]["figures"] for name in ("red", "green"))
+    assert green["layers"] == 42
+    assert red["aligned_sha256"] == green["aligned_sha256"], "experts that have a tile"
+    assert runs["cards", "green", ""]["figures"]["cases"] == 18
     red, green = (runs["verify-rows", name, ""]["figures"] for name in ("red", "green"))
     assert red.keys() == green.keys()
     assert all(max(errors) < 2.0**-10 for errors in green.values())

@@ -143,10 +143,13 @@ def dequantised(
 
 
 def product(
-    a: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor,
-    *, a_scales: torch.Tensor | None = None, bias: torch.Tensor | None = None,
+    a: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor, *, dtype: torch.dtype,
+    a_scales: torch.Tensor | None = None, bias: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """``a @ (weights * scales)`` in float64; int8 inputs with int16 group scales as the kernel."""
+    """``a @ (weights * scales)`` in float64; int8 inputs with int16 group scales as the kernel.
+
+    The sum is rounded to `dtype` before the bias is added in it, as the kernel does.
+    """
     k, groups = weights.shape[0], scales.shape[0]
     if a.dtype == torch.int8 and groups > 1:
         whole = scales.view(torch.int16).to(torch.int64) & 0xFFFF
@@ -161,9 +164,8 @@ def product(
         result = a.double() @ (weights * scales.double().repeat_interleave(k // groups, 0))
     if a_scales is not None:
         result = result * a_scales.double().reshape(-1, 1)
-    if bias is not None:
-        result = result + unpermuted(bias, _PERM_SINGLE).double()
-    return result
+    rounded = result.to(dtype)
+    return rounded if bias is None else rounded + unpermuted(bias, _PERM_SINGLE)
 
 
 def _gemm(  # type: ignore[no-untyped-def]
@@ -195,7 +197,7 @@ def _gemm(  # type: ignore[no-untyped-def]
         require(tuple(zeros.shape) == want, f"b_zeros has shape {tuple(zeros.shape)}, not {want}")
     calls.append((size_m, size_n, size_k, groups, bool(atomic)))
     weights, plain = dequantised(b, scales, zeros, type_id, n=size_n, k=size_k, a_8bit=a_8bit)
-    return product(a, weights, plain, a_scales=a_scales, bias=bias).to(dtype)
+    return product(a, weights, plain, dtype=dtype, a_scales=a_scales, bias=bias)
 
 
 _C = {

@@ -99,13 +99,13 @@ def _gemm(  # type: ignore[no-untyped-def]
         weights, plain = ready[expert]
         source = mine // top_k
         out = marlin.product(
-            a[source], weights, plain,
+            a[source], weights, plain, dtype=c.dtype,
             a_scales=None if a_scales is None else a_scales[source],
             bias=None if bias is None else bias[expert],
         )  # fmt: skip
         if mul:
-            out = out * topk_weights.flatten()[mine].double()[:, None]
-        c[mine] = out.to(c.dtype)
+            out = out * topk_weights.flatten()[mine].to(c.dtype)[:, None]
+        c[mine] = out
     return c
 
 

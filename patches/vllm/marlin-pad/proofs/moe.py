@@ -102,11 +102,12 @@ class Experts:
         for row, slot in itertools.product(range(x.shape[0]), range(ids.shape[1])):
             expert = int(ids[row, slot])
             both = x[row].double() @ w13[expert]
-            both = both if self.bias is None else both + self.bias[0][expert].double()
-            inner = activation(both.to(self.dtype).float(), self.parts).to(self.dtype)
-            one = inner.double() @ w2[expert]
-            one = one if self.bias is None else one + self.bias[1][expert].double()
-            out[row, slot] = (one * float(weights[row, slot])).to(self.dtype)
+            both = both.to(self.dtype)  # the kernels round before they add the bias
+            both = both if self.bias is None else both + self.bias[0][expert]
+            inner = activation(both.float(), self.parts).to(self.dtype)
+            one = (inner.double() @ w2[expert]).to(self.dtype)
+            one = one if self.bias is None else one + self.bias[1][expert]
+            out[row, slot] = one * weights[row, slot].to(self.dtype)
         return out.float().sum(1).to(self.dtype)
 
 
