@@ -15,8 +15,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from builder.audit.finding import RULES
+from builder.patch_toml import Patch
 from builder.recipe import Recipe
-from builder.series import Patch
 
 HOME = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- Made by ci/reference.py from the models; do not edit. -->\n\n"

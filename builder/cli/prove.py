@@ -12,6 +12,7 @@ from builder.arch import parse_target
 from builder.cli.common import common
 from builder.errors import ProofError
 from builder.installed import site_packages, verify_installed
+from builder.prove.page import page
 from builder.prove.prove import Series, prove_installed, prove_trees, require_proven
 from builder.prove.world import world
 from builder.store import write_atomic
@@ -39,12 +40,16 @@ if TYPE_CHECKING:
     "--report", type=click.Path(path_type=Path), metavar="FILE", help="Write the JSON here."
 )
 @click.option(
+    "--page", "html", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the report as one HTML page here.",
+)  # fmt: skip
+@click.option(
     "--jobs", type=click.IntRange(1), default=2, show_default=True, help="Scripts at a time."
 )
 @common()
 def prove(
     app: App, engine: str, pin: str | None, arch: str, only: str | None, python: Path | None,
-    report: Path | None, jobs: int, *, installed: bool,
+    report: Path | None, html: Path | None, *, jobs: int, installed: bool,
 ) -> None:  # fmt: skip
     """Show every patch red without it and green with it. Needs no GPU."""
     job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
@@ -70,6 +75,8 @@ def prove(
         )  # fmt: skip
     if report is not None:
         write_atomic(report, found.model_dump_json(indent=1) + "\n")
+    if html is not None:
+        write_atomic(html, page(found))
     app.result("prove", found.model_dump(mode="json"))
     rows = [
         (
@@ -81,4 +88,7 @@ def prove(
         for r in found.runs
     ]
     app.table(found.emulated, ["proof", "on", "", "verdict"], rows)
+    for one in found.not_run:
+        card = one.recorded.get("device") or one.recorded.get("card")
+        app.line(f"not run, needs a GPU: {one.patch}/{one.proof}: {one.shows} (recorded on {card})")
     require_proven(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import ProofError, UsageError
-from builder.prove.result import ProofRun, ProveReport
+from builder.prove.result import NotRun, ProofRun, ProveReport
 from builder.prove.script import Task, run_task
 from builder.run import end_all
 from builder.source.tree import export
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from builder.engines.base import Engine
     from builder.git import Git
     from builder.patch import PatchResult
+    from builder.patch_toml import GpuProof, Mutant
     from builder.pin import Pin
-    from builder.series import Member, Mutant
+    from builder.series import Member
 
 #: No GPU is used: kernels run in Triton's interpreter or are compiled ahead of time.
 EMULATED: Final = "no GPU: Triton interpreter, and compilation for the architecture"
@@ -77,7 +79,7 @@ def prove_trees(
             for task in _tasks(Path(name), series, git, member, before, after)
         ]
         runs = _run_all(context, tasks, series=series, python=python, jobs=jobs)
-    return _report(series, runs)
+    return _report(series, [member for member, _, _ in chosen], runs)
 
 
 def prove_installed(
@@ -97,7 +99,8 @@ def prove_installed(
         for member in chosen
         for proof in member.patch.proofs
     ]
-    return _report(series, _run_all(context, tasks, series=series, python=python, jobs=jobs))
+    runs = _run_all(context, tasks, series=series, python=python, jobs=jobs)
+    return _report(series, chosen, runs)
 
 
 def _nothing(series: Series, only: str | None) -> UsageError:
@@ -107,11 +110,25 @@ def _nothing(series: Series, only: str | None) -> UsageError:
     )
 
 
-def _report(series: Series, runs: tuple[ProofRun, ...]) -> ProveReport:
+def _report(series: Series, members: Sequence[Member], runs: tuple[ProofRun, ...]) -> ProveReport:
     return ProveReport(
         engine=series.engine.name, version=series.pin.version, arch=series.arch.name,
         emulated=EMULATED, runs=runs,
+        not_run=tuple(_not_run(member, proof) for member in members
+                      for proof in member.patch.gpu_proofs),
     )  # fmt: skip
+
+
+def _not_run(member: Member, proof: GpuProof) -> NotRun:
+    path = member.folder / proof.result
+    try:
+        recorded = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path}: the recorded result of {proof.id} cannot be read: {error}",
+            fix="run the proof on a GPU and keep its JSON there, or correct patch.toml",
+        ) from error
+    return NotRun(patch=member.patch.id, proof=proof.id, shows=proof.shows, recorded=recorded)
 
 
 def _tasks(

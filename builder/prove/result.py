@@ -39,6 +39,24 @@ class ProofRun(BaseModel):
     seconds: float
 
 
+class NotRun(BaseModel):
+    """A proof that needs a GPU and was not run here.
+
+    Attributes:
+        patch: the patch.
+        proof: the proof's id.
+        shows: what it shows.
+        recorded: what a card said when it was run last: its JSON.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patch: str
+    proof: str
+    shows: str
+    recorded: dict[str, Any]
+
+
 class ProveReport(BaseModel):
     """Every run, and what they ran on.
 
@@ -49,6 +67,7 @@ class ProveReport(BaseModel):
         arch: the architecture.
         emulated: how code for that architecture was run on this machine.
         runs: the results.
+        not_run: proofs that need a GPU, each with its recorded result.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +78,7 @@ class ProveReport(BaseModel):
     arch: str
     emulated: str
     runs: tuple[ProofRun, ...]
+    not_run: tuple[NotRun, ...] = ()
 
     @property
     def bad(self) -> tuple[ProofRun, ...]:

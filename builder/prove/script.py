@@ -17,7 +17,7 @@ from builder.run import run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.series import Patch, Proof
+    from builder.patch_toml import Patch, Proof
 
 _KIT: Final = Path(__file__).resolve().parent / "kit"
 _LIMIT: Final = 1800.0

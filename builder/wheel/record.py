@@ -40,7 +40,7 @@ class BuiltFile(_Part):
 
 
 class BuiltLive(_Part):
-    """A symbol by which a patch is known to be present (see `builder.series.Live`)."""
+    """A symbol by which a patch is known to be present (see `builder.patch_toml.Live`)."""
 
     patch: str
     file: str

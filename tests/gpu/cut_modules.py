@@ -178,9 +178,10 @@ def main() -> None:
 
     torch.zeros(1, device="cuda")
     major, minor = torch.cuda.get_device_capability()
+    card = torch.cuda.get_device_name().replace("NVIDIA ", "an ")
     result = {
         "command": "python cut_modules.py FOLDER OUT.json",
-        "card": torch.cuda.get_device_name(), "capability": [major, minor],
+        "card": card, "capability": [major, minor],
         "torch": torch.__version__, "modules": {}, "ops": {},
     }  # fmt: skip
 

@@ -197,7 +197,7 @@ def main():
     }
     report = {
         "command": "python gpu_operators.py MODULES MARLIN_PAD.py SCALAR_TYPE.py OUT.json",
-        "card": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "card": torch.cuda.get_device_name().replace("NVIDIA ", "an "), "torch": torch.__version__,
         "emulated": "kernels of compute_80, as on sm_86; tile choice by this card's attributes",
         "kinds": {},
     }  # fmt: skip
