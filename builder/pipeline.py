@@ -95,13 +95,21 @@ def build(context: Context, job: Job) -> Built:
         raise AuditError(f"{first.rule} {first.where}: {first.message}", fix=first.fix)
     wheel = context.out / result.file
     with lock(context, f"out-{result.sha256[:32]}"):
+        there = wheel.exists()
         _publish(path, wheel)
-        locks = write_locks(
-            context.recipes / "locks" / job.pin.lock, wheel,
-            distribution=job.engine.distribution, version=result.version, sha256=result.sha256,
-            origin=address(context, job.pin.wheel),
-        )  # fmt: skip
-        write_atomic(context.out / f"{result.file}.json", report.model_dump_json(indent=1) + "\n")
+        try:
+            locks = write_locks(
+                context.recipes / "locks" / job.pin.lock, wheel,
+                distribution=job.engine.distribution, version=result.version,
+                sha256=result.sha256, origin=address(context, job.pin.wheel),
+            )  # fmt: skip
+            write_atomic(
+                context.out / f"{result.file}.json", report.model_dump_json(indent=1) + "\n"
+            )
+        except OSError:  # a wheel without its locks is half of an output
+            if not there:
+                wheel.unlink(missing_ok=True)
+            raise
     seconds = time.monotonic() - started
     return Built(wheel, result, native, tree.patched, report, locks, seconds)
 

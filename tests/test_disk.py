@@ -56,10 +56,12 @@ def test_full_disk(size: str, toy: Toy, tmp_path: Path) -> None:
     assert files(tmp_path / "out") == files(tmp_path / "good")
 
 
-def test_output_disk_full(toy: Toy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", ["4k", "8k"])
+def test_output_disk_full(size: str, toy: Toy, tmp_path: Path) -> None:
+    """Neither the wheel nor, where that alone fits, its locks."""
     small = tmp_path / "small"
     words = ["build", "vllm", "--arch", "sm_86", "--root", toy.root, "--cache", tmp_path / "cache"]
-    with disk(small, "8k"):
+    with disk(small, size):
         done = sm86(*words, "--out", small / "out", env=toy.env)
         assert done.returncode == 5, done.stderr
         assert files(small / "out") == {}

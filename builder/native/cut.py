@@ -18,7 +18,7 @@ import zstandard
 
 from builder.errors import CompileError
 from builder.native import fatbin
-from builder.native.elf import is_elf, sections
+from builder.native.elf import DamagedError, is_elf, sections
 from builder.native.shrink import move_pointers, shorten, strip
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ def cut(data: bytes, arch: Arch) -> Cut:
     module = fatbin.read(data)
     if not module.containers:
         return Cut(strip(data), 0, 0, 0, 0)
-    part = next(one for one in sections(data) if one.name == _SECTION)
+    parts = [one for one in sections(data) if one.name.startswith((_SECTION, "__nv_relfatbin"))]
+    if [one.name for one in parts if one.size] != [_SECTION]:
+        raise DamagedError("this file cannot be cut: its GPU code is relocatable", fix="report it")
+    (part,) = (one for one in parts if one.size)
     chosen = [unit.choice(arch) for unit in module.containers]
     flat = [entry for entries in chosen for entry in entries]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
