@@ -215,4 +215,6 @@ def parse_target(text: str) -> Arch:
     arch = archs[0]
     if arch.cc not in BUILDABLE:
         raise _refuse(text, f"{arch.name} is {KNOWN[arch.cc]}; builds are for Ampere and Ada cards")
+    if arch.ptx:
+        raise _refuse(text, "a wheel is cut to one card, PTX for later ones is not kept", arch.name)
     return arch

@@ -91,3 +91,10 @@ def test_command_line_wins_over_the_environment() -> None:
     assert '"arch": "sm_86"' in done.stdout
     for name in clash:
         assert name in done.stderr
+
+
+def test_a_build_keeps_no_ptx_for_later_cards() -> None:
+    assert parse_one("8.6+PTX").ptx
+    with pytest.raises(UsageError, match="PTX for later ones is not kept") as refused:
+        parse_target("8.6+PTX")
+    assert "sm_86" in refused.value.fix

@@ -18,8 +18,10 @@ import zstandard
 
 from builder.errors import CompileError
 from builder.native import fatbin
+from builder.native.container import Entry, container
 from builder.native.elf import DamagedError, is_elf, sections
-from builder.native.shrink import move_pointers, shorten, strip
+from builder.native.shrink import move_pointers, require_no_other_pointers, shorten
+from builder.native.strip import known_end, strip
 
 if TYPE_CHECKING:
     from builder.arch import Arch
@@ -66,6 +68,10 @@ def cut(data: bytes, arch: Arch) -> Cut:
     if [one.name for one in parts if one.size] != [_SECTION]:
         raise DamagedError("this file cannot be cut: its GPU code is relocatable", fix="report it")
     (part,) = (one for one in parts if one.size)
+    if any(unit.other for unit in module.containers):
+        raise DamagedError(
+            "this file cannot be cut: it holds code that is neither cubin nor PTX", fix="report it"
+        )
     chosen = [unit.choice(arch) for unit in module.containers]
     flat = [entry for entries in chosen for entry in entries]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -75,11 +81,14 @@ def cut(data: bytes, arch: Arch) -> Cut:
     for unit, entries in zip(module.containers, chosen, strict=True):
         moved[part.address + unit.offset - part.offset] = part.address + len(body)
         inner = b"".join(packed[entry] for entry in entries)
-        body += fatbin.container(inner)
+        body += container(inner)
         body += bytes(-len(body) % 8)
     if len(body) > part.size:
         raise CompileError("a module grew when it was cut", fix="report it")
     out = bytearray(data)
+    if known_end(out) < len(out):
+        raise DamagedError("this file cannot be cut: bytes stand behind its end", fix="report it")
+    require_no_other_pointers(out, _SECTION, _POINTERS)
     out[part.offset : part.offset + part.size] = bytes(body) + bytes(part.size - len(body))
     count = move_pointers(out, _POINTERS, moved)
     if count != len(module.containers):
@@ -95,7 +104,7 @@ def cut(data: bytes, arch: Arch) -> Cut:
     return Cut(made, len(chosen), emptied, len(flat), total - len(flat))
 
 
-def _entry(module: fatbin.Module, entry: fatbin.Entry) -> bytes:
+def _entry(module: fatbin.Module, entry: Entry) -> bytes:
     """An entry as it is to be stored: as it was, or a raw cubin as one zstd frame."""
     whole = bytes(module.data[entry.offset : entry.offset + entry.stored])
     if entry.compression or entry.code.ptx:
@@ -112,15 +121,14 @@ def _entry(module: fatbin.Module, entry: fatbin.Entry) -> bytes:
     return bytes(head) + frame + bytes(pad)
 
 
-def _same(
-    before: fatbin.Module, chosen: list[tuple[fatbin.Entry, ...]], after: fatbin.Module
-) -> None:
+def _same(before: fatbin.Module, chosen: list[tuple[Entry, ...]], after: fatbin.Module) -> None:
     """What is left is the chosen code, all of it and nothing else, in the same order."""
     if len(after.containers) != len(chosen):
         raise CompileError("cutting lost a container of GPU code", fix="report it")
     for entries, unit in zip(chosen, after.containers, strict=True):
         same = len(entries) == len(unit.entries) and all(
-            old.code == new.code and before.payload(old) == after.payload(new)
+            (old.code, old.name) == (new.code, new.name)
+            and before.payload(old) == after.payload(new)
             for old, new in zip(entries, unit.entries, strict=True)
         )
         if not same:

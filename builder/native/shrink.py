@@ -15,18 +15,15 @@ from builder.native.elf import NOBITS, DamagedError, sections
 
 PAGE: Final = 4096
 _LOAD, _NOTE = 1, 4
-_ALLOC: Final = 2
 _PROGRAM: Final = struct.Struct("<IIQQQQQQ")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _RELA: Final = struct.Struct("<QQq")
 _RELATIVE: Final = 8  # R_X86_64_RELATIVE
 _X86_64: Final = 62
-#: What debuggers and profilers read and no loader does.
-_SYMBOLS: Final = (".symtab", ".strtab")
 
 
 @dataclass(frozen=True)
-class _Segment:
+class Segment:
     """A program header: type, flags, offset, address, size in the file and in memory, alignment."""
 
     type: int
@@ -39,6 +36,7 @@ class _Segment:
     align: int
 
     def pack(self) -> bytes:
+        """The header's bytes."""
         return _PROGRAM.pack(
             self.type, self.flags, self.offset, self.address, self.physical, self.size,
             self.memory, self.align,
@@ -51,7 +49,8 @@ def _refuse(why: str) -> DamagedError:
     )
 
 
-def _programs(data: bytes | bytearray) -> tuple[int, list[_Segment]]:
+def programs(data: bytes | bytearray) -> tuple[int, list[Segment]]:
+    """Where the program headers stand, and the headers."""
     (machine,) = struct.unpack_from("<H", data, 0x12)
     if machine != _X86_64:
         raise _refuse(f"it is for machine {machine}, not x86-64")
@@ -59,7 +58,7 @@ def _programs(data: bytes | bytearray) -> tuple[int, list[_Segment]]:
     size, count = struct.unpack_from("<HH", data, 0x36)
     if size != _PROGRAM.size or at + size * count > len(data):
         raise DamagedError("ELF program headers lie outside the file", fix="rebuild the file")
-    return at, [_Segment(*_PROGRAM.unpack_from(data, at + i * size)) for i in range(count)]
+    return at, [Segment(*_PROGRAM.unpack_from(data, at + i * size)) for i in range(count)]
 
 
 def move_pointers(data: bytearray, section: str, moved: dict[int, int]) -> int:
@@ -78,7 +77,7 @@ def move_pointers(data: bytearray, section: str, moved: dict[int, int]) -> int:
     """
     parts = {part.name: part for part in sections(memoryview(data))}
     home, table = parts.get(section), parts.get(".rela.dyn")
-    if home is None or table is None:
+    if home is None or table is None or NOBITS in {home.type, table.type}:
         raise _refuse(f"it has no {section} or no .rela.dyn")
     count = 0
     for at in range(table.offset, table.offset + table.size - _RELA.size + 1, _RELA.size):
@@ -97,6 +96,35 @@ def move_pointers(data: bytearray, section: str, moved: dict[int, int]) -> int:
     return count
 
 
+def require_no_other_pointers(data: bytearray, section: str, holder: str) -> None:
+    """Refuse a file that points into a section from elsewhere than one table.
+
+    Read are relocations with an addend and dynamic symbols; code that computes such an address
+    relative to itself cannot be told.
+
+    Raises:
+        DamagedError: something else points there.
+    """
+    parts = {part.name: part for part in sections(memoryview(data))}
+    target, home = parts[section], parts.get(holder)
+    if home is None:
+        raise _refuse(f"it has no {holder}")
+    inside = range(target.address, target.address + target.size)
+    for name in (".rela.dyn", ".rela.plt"):
+        table = parts.get(name)
+        if table is None or table.type == NOBITS:
+            continue
+        for at in range(table.offset, table.offset + table.size - _RELA.size + 1, _RELA.size):
+            place, _, addend = _RELA.unpack_from(data, at)
+            if addend in inside and not home.address <= place < home.address + home.size:
+                raise _refuse(f"{place:#x} points into {section} from outside of {holder}")
+    symbols = parts.get(".dynsym")
+    if symbols is not None and symbols.type != NOBITS:
+        for at in range(symbols.offset, symbols.offset + symbols.size - 23, 24):
+            if struct.unpack_from("<Q", data, at + 8)[0] in inside:
+                raise _refuse(f"it exports a symbol inside of {section}")
+
+
 def shorten(data: bytearray, section: str, size: int) -> None:
     """Make a read-only section shorter and take the pages that become free out of the file.
 
@@ -112,8 +140,11 @@ def shorten(data: bytearray, section: str, size: int) -> None:
     _edit_section(data, section, size=size)
     if gap <= 0:
         return
-    at, segments = _programs(data)
-    made: list[_Segment] = []
+    at, segments = programs(data)
+    behind = [one.align for one in segments if one.type == _LOAD and one.offset >= end]
+    if any(align > PAGE for align in behind):
+        raise _refuse("a segment behind its GPU code is aligned beyond a page")
+    made: list[Segment] = []
     split = False
     for one in segments:
         inside = one.offset <= part.offset and part.offset + part.size <= one.offset + one.size
@@ -129,7 +160,7 @@ def shorten(data: bytearray, section: str, size: int) -> None:
                 shift = end - one.offset
                 made.append(
                     replace(one, offset=begin, address=one.address + shift,
-                            physical=one.physical + shift, size=rest, memory=rest)
+                            physical=(one.physical + shift) % (1 << 64), size=rest, memory=rest)
                 )  # fmt: skip
             split = True
         elif one.offset >= end:
@@ -164,47 +195,3 @@ def _edit_section(data: bytearray, name: str, *, size: int) -> None:
     (table,) = struct.unpack_from("<Q", data, 0x28)
     number = next(i for i, part in enumerate(sections(memoryview(data))) if part.name == name)
     struct.pack_into("<Q", data, table + number * _SECTION.size + 0x20, size)
-
-
-def strip(data: bytes | bytearray) -> bytes:
-    """Leave out the symbol table that only debuggers read; dynamic symbols stay.
-
-    A file whose sections stand in an order that forbids it comes back as it is.
-    """
-    known = sections(memoryview(data))
-    (table,) = struct.unpack_from("<Q", data, 0x28)
-    (names_at,) = struct.unpack_from("<H", data, 0x3E)
-    raw = [list(_SECTION.unpack_from(data, table + i * _SECTION.size)) for i in range(len(known))]
-    gone = [i for i, part in enumerate(known) if part.name in _SYMBOLS]
-    loaded = [i for i, head in enumerate(raw) if head[2] & _ALLOC]
-    linked = any(raw[i][6] in gone for i in range(len(raw)) if i not in gone)
-    if not gone or not loaded or min(gone) < max(loaded) or linked:
-        return bytes(data)
-    _, segments = _programs(data)
-    end = max(
-        [one.offset + one.size for one in segments]
-        + [known[i].offset + known[i].size for i in loaded if known[i].type != NOBITS]
-    )
-    if any(0 < raw[i][4] < end for i in range(len(raw)) if i not in loaded and raw[i][1]):
-        return bytes(data)
-    out = bytearray(data[:end])
-    number: dict[int, int] = {}
-    heads: list[list[int]] = []
-    for i, head in enumerate(raw):
-        if i in gone:
-            continue
-        number[i] = len(heads)
-        if i and i not in loaded and known[i].type != NOBITS:
-            out += bytes(-len(out) % max(head[8], 1))
-            place = len(out)
-            out += data[known[i].offset : known[i].offset + known[i].size]
-            head[4] = place
-        heads.append(head)
-    for head in heads:
-        head[6] = number.get(head[6], 0)
-    out += bytes(-len(out) % 8)
-    struct.pack_into("<Q", out, 0x28, len(out))
-    struct.pack_into("<HH", out, 0x3C, len(heads), number[names_at])
-    for head in heads:
-        out += _SECTION.pack(*head)
-    return bytes(out)

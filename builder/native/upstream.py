@@ -214,7 +214,7 @@ def _extra(name: str, data: bytes, engine: Engine, *, arch: Arch, work: Path) ->
         return Extra(name=name, sha256=digest_, size=len(data), origin=origin, compiled=False)
     try:
         done = cut(data, arch)
-    except DamagedError as error:
+    except (DamagedError, CompileError) as error:
         raise CompileError(f"{name}: {error.message}", fix=error.fix) from error
     made = done.data
     sha256 = hashlib.sha256(made).hexdigest()

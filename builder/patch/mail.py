@@ -182,6 +182,11 @@ def _one(part: bytes, name: str, line: int) -> Mail:
     _no_stray(name, text[: found.start()] + summary)
     subject = re.sub(r"^\s*\[PATCH[^\]]*\]\s*", "", _header(message, "Subject"))
     author = parseaddr(_header(message, "From"))
+    if "@" in author[1] and not author[1].isascii():
+        raise PatchError(
+            f"{name}: the author's address {author[1]!r} is not ASCII",
+            fix="make it again with 'git format-patch' or 'sm86 patch export'",
+        )
     if "@" not in author[1]:
         author = (_header(message, "From") or _NOBODY[0], _NOBODY[1])
     files = read(diff, name=name, first_line=offset)

@@ -54,8 +54,8 @@ def load(image: bytes) -> tuple[int, dict[str, dict[str, int]]]:
 
 def compare(folder: Path, name: str, arch) -> dict:
     """Every container of a module, uncut and cut: the same functions, or the same refusal."""
+    from builder.native import container, fatbin  # noqa: PLC0415
     from builder.native import cut as cutter  # noqa: PLC0415
-    from builder.native import fatbin  # noqa: PLC0415
 
     whole = fatbin.read((folder / "uncut" / name).read_bytes())
     chosen = [unit.choice(arch) for unit in whole.containers]
@@ -94,9 +94,9 @@ def compare(folder: Path, name: str, arch) -> dict:
             struct.pack_into("<QI", head, 8, len(body) + -len(body) % 8, 0)
             struct.pack_into("<Q", head, 40, one.flags & ~0x8000)
             struct.pack_into("<Q", head, 56, 0)
-            stored = fatbin.container(bytes(head) + body + bytes(-len(body) % 8))
+            stored = container.container(bytes(head) + body + bytes(-len(body) % 8))
             loose = fatbin.read(stored)
-            packed = fatbin.container(cutter._entry(loose, loose.containers[0].entries[0]))
+            packed = container.container(cutter._entry(loose, loose.containers[0].entries[0]))
             raw += 1
             raw_same += len(packed) < len(stored) and load(stored) == load(packed)
     return {

@@ -15,7 +15,7 @@ from builder.errors import CompileError
 from builder.native import fatbin
 from builder.native.cut import cut
 from builder.native.elf import DamagedError, sections
-from builder.native.shrink import strip
+from builder.native.strip import strip
 from tests.elfmaker import TAIL, container, cubin, elf, entry, module
 
 if TYPE_CHECKING:
@@ -153,3 +153,46 @@ def test_one_damaged_byte_is_an_error_or_harmless() -> None:
         except (DamagedError, CompileError):
             continue
         fatbin.read(result.data)
+
+
+def test_bytes_behind_the_end_are_not_lost() -> None:
+    plain = module(needed=()) + b"a payload that the program reads from its own file"
+    assert cut(plain, SM86).data == plain
+    with pytest.raises(DamagedError, match="bytes stand behind its end"):
+        cut(made() + b"more", SM86)
+
+
+def test_code_of_another_kind_is_not_thrown_away() -> None:
+    odd = bytearray(entry(86, BIG))
+    struct.pack_into("<H", odd, 0, 8)  # NVVM, which another tool may link
+    with pytest.raises(DamagedError, match="neither cubin nor PTX"):
+        cut(module(container(bytes(odd)), needed=()), SM86)
+
+
+def test_another_pointer_into_the_code_is_refused() -> None:
+    data = bytearray(made())
+    parts = {one.name: one for one in sections(data)}
+    table, code_at = parts[".rela.dyn"], parts[".nv_fatbin"].address
+    # the third wrapper's relocation becomes one of a word elsewhere that points to the same code
+    struct.pack_into("<Q", data, table.offset + 48, parts[".dynamic"].address)
+    assert struct.unpack_from("<q", data, table.offset + 64)[0] >= code_at
+    with pytest.raises(DamagedError, match=r"points into \.nv_fatbin from outside"):
+        cut(bytes(data), SM86)
+
+
+def test_a_frame_that_lies_about_its_size() -> None:
+    whole = bytearray(module(container(entry(86, BIG, packed=True)), needed=()))
+    at = whole.index(b"\x28\xb5\x2f\xfd")
+    whole[at + 4] |= 0xC0  # an 8-byte content size, read from what follows
+    with pytest.raises(DamagedError, match="claims another length"):
+        cut(bytes(whole), SM86)
+
+
+def test_a_file_of_symbols_only_has_no_gpu_code() -> None:
+    data = bytearray(made())
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    for number, part in enumerate(sections(data)):
+        if part.name == ".nv_fatbin":
+            struct.pack_into("<I", data, table + number * 64 + 4, 8)  # NOBITS
+    assert fatbin.read(bytes(data)).containers == ()
+    assert not fatbin.has_gpu_code(bytes(data))

@@ -281,3 +281,13 @@ def test_a_mode_that_is_none(context: Context, tmp_path: Path, mode: bytes) -> N
     toys.put(tmp_path / "tree", {"x": b"1\n"})
     with pytest.raises(PatchError, match="a file mode that is none"):
         apply_to_directory(context, tmp_path / "tree", [patch], dry_run=False)
+
+
+def test_an_address_that_is_not_ascii(tmp_path: Path) -> None:
+    mail = (
+        b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n"
+        b"From: Ann <ann\xef\xbf\xbd@example.invalid>\nSubject: [PATCH] x\n\n---\n"
+        b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-1\n+2\n"
+    )
+    with pytest.raises(PatchError, match="is not ASCII"):
+        parse_bytes(mail, name="p")
