@@ -7,6 +7,7 @@ inside somebody's repository is never confused with it.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -160,3 +161,8 @@ class Git:
         date = {"GIT_AUTHOR_DATE": f"@{epoch} +0000", "GIT_COMMITTER_DATE": f"@{epoch} +0000"}
         flags = [word for parent in parents for word in ("-p", parent)]
         return self("commit-tree", tree, *flags, stdin=message.encode(), env=date).text
+
+
+def git_blob(data: bytes) -> str:
+    """The id that git gives to these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

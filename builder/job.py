@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from builder import recipe as recipes
 from builder.engines.registry import get_engine
+from builder.errors import UsageError
 from builder.patch import PatchResult, apply_series
 from builder.series import Member, load_series
 from builder.source import Origin, SourceResult, fetch_source
@@ -35,14 +36,14 @@ class Request:
 
     Attributes:
         engine: the engine's name.
-        arch: the card's architecture.
+        arch: the card's architecture; None for the form without GPU code.
         version: a pinned version; the newest if None.
         origin: where the source is to come from.
         authoring: patches are being written: those without a file are passed over.
     """
 
     engine: str
-    arch: Arch
+    arch: Arch | None
     version: str | None = None
     origin: Origin = field(default_factory=Origin)
     authoring: bool = False
@@ -57,6 +58,11 @@ class Job:
     pin: Pin
     engine: Engine
     members: tuple[Member, ...]
+
+    @property
+    def target(self) -> str:
+        """What it is built for, in a word: ``sm_86`` or ``cpu``."""
+        return self.request.arch.name if self.request.arch else "cpu"
 
 
 @dataclass(frozen=True)
@@ -75,9 +81,14 @@ def prepare(context: Context, request: Request) -> Job:
         UsageError: engine, pin, recipe or series are wrong.
         PatchError: a patch is needed but has no file for the pin.
     """
-    note_clashes(context, request.arch)
+    if request.arch is not None:
+        note_clashes(context, request.arch)
     recipe = recipes.load(context, request.engine)
     pin = recipe.pin(request.version)
+    if request.arch is None and pin.compile is None:
+        raise UsageError(
+            f"{request.engine} has no form without GPU code", fix="leave --cpu-only out"
+        )
     members = load_series(context, request.engine, pin, request.arch, authoring=request.authoring)
     return Job(request, recipe, pin, get_engine(request.engine), members)
 

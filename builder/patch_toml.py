@@ -122,10 +122,12 @@ class Patch(Strict):
     gpu_proofs: tuple[GpuProof, ...] = ()
     """Those that no machine without a GPU can run."""
 
-    def serves(self, arch: Arch) -> bool:
-        """Whether cards of this architecture need the patch."""
+    def serves(self, arch: Arch | None) -> bool:
+        """Whether cards of this architecture, or a form without GPU code, need the patch."""
         if not self.capability:
             return True
+        if arch is None:
+            return False
         found = re.fullmatch(r"([<>]=?)(\d+)\.(\d)", self.capability)
         assert found is not None  # noqa: S101  (the field's pattern)
         limit = (int(found[2]), int(found[3]))

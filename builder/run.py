@@ -17,12 +17,12 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.errors import BuilderError, TimeLimitError, ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -75,13 +75,18 @@ class ProgramError(BuilderError):
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
-_live: set[subprocess.Popen[bytes]] = set()
+_live: set[subprocess.Popen[Any]] = set()
 _live_lock = threading.Lock()
 
 
 def _die_with_parent() -> None:
     """In the child, before its program starts: end when the thread that started it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end_with_parent() -> None:
+    """As `_die_with_parent`, but asked: ninja then ends the compilers that it has started."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end_all() -> None:
@@ -172,7 +177,45 @@ def run(
     return done
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def follow(
+    args: Sequence[str | Path], *, env: Mapping[str, str], log: Path, line: Callable[[str], None]
+) -> int:
+    """Run a long program, giving each line of its output as it comes, and to a log file.
+
+    Args:
+        args: program and arguments.
+        env: the whole environment.
+        log: file that the command line and everything that it prints are added to.
+        line: gets each line.
+
+    Returns:
+        Its exit status.
+    """
+    words = [str(arg) for arg in args]
+    process = subprocess.Popen(
+        words, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, start_new_session=True, text=True, errors="replace",
+        preexec_fn=_end_with_parent,  # noqa: PLW1509  (one C call, no Python locks)
+    )  # fmt: skip
+    with _live_lock:
+        _live.add(process)
+    try:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"$ {shlex.join(words)}\n")
+            assert process.stdout is not None  # noqa: S101  (asked for above)
+            for text in process.stdout:
+                file.write(text)
+                line(text.rstrip("\n"))
+        return process.wait()
+    except BaseException:
+        _kill(process)
+        raise
+    finally:
+        with _live_lock:
+            _live.discard(process)
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
     """End a process group: ask first, then insist, also on members that closed their pipes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)

@@ -63,7 +63,7 @@ def all_patches(context: Context, engine: str) -> list[Patch]:
 
 
 def load_series(
-    context: Context, engine: str, pin: Pin, arch: Arch, *, authoring: bool = False
+    context: Context, engine: str, pin: Pin, arch: Arch | None, *, authoring: bool = False
 ) -> tuple[Member, ...]:
     """The patches of a pin for an architecture, in order.
 
@@ -71,7 +71,7 @@ def load_series(
         context: where the patches are.
         engine: the engine's name.
         pin: the version.
-        arch: the architecture.
+        arch: the architecture; None for a form without GPU code.
         authoring: pass over patches that have no file for the pin: they are being written.
 
     Raises:

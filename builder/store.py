@@ -136,7 +136,7 @@ _SWEEPS: Final = 50
 #: Lists an entry's files, so that one that has lost some is noticed.
 _FILES: Final = "files.json"
 #: Folders of the cache that hold entries which can be made again.
-KINDS: Final = ("downloads", "source", "patch", "native", "wheel", "worlds")
+KINDS: Final = ("downloads", "source", "patch", "builds", "native", "wheel", "worlds")
 
 
 def entry_lock(context: Context, entry: Path) -> FileLock:

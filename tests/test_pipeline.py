@@ -14,6 +14,7 @@ import pytest
 from builder import pipeline
 from builder.arch import Arch
 from builder.audit.run import audit_wheel
+from builder.engines.registry import engine_of
 from builder.errors import AuditError, CompileError, IdentityError, PatchError
 from builder.installed import site_packages, verify_installed
 from builder.prove.prove import Series, prove_installed, prove_trees, require_proven
@@ -260,6 +261,6 @@ def test_two_builds_at_once(toy: Toy, tmp_path: Path) -> None:
 
 
 def test_foreign_wheels_can_be_audited(toy: Toy) -> None:
-    report = audit_wheel(toy.index / "vllm" / toys.OFFICIAL, SM86, engine=pipeline.engine_of)
+    report = audit_wheel(toy.index / "vllm" / toys.OFFICIAL, SM86, engine=engine_of)
     assert not report.ours
     assert {one.rule for one in report.findings} == {"AUD-TAG-001", "AUD-ARCH-002", "AUD-OURS-001"}

@@ -91,7 +91,8 @@ def test_the_builder_from_its_own_wheel(toy: Toy, tmp_path: Path) -> None:
         [env / "bin" / "sm86", "list", "--json"], cwd=tmp_path, check=True, capture_output=True,
         text=True,
     )  # fmt: skip
-    assert json.loads(done.stdout)["engines"][0]["engine"] == "vllm"
+    known = [one["engine"] for one in json.loads(done.stdout)["engines"]]
+    assert known == ["llama.cpp", "vllm"]
     built = subprocess.run(
         [env / "bin" / "sm86", "build", "vllm", "--arch", "sm_86", "--root", toy.root,
          "--cache", tmp_path / "c", "--out", tmp_path / "o", "--json"],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from builder.audit.finding import Finding, ModuleReport, Severity, finding
 from builder.native.dynamic import needed
 from builder.wheel.platform import policy, too_new
+from builder.wheel.version import CPU
 
 #: Libraries whose file version is CUDA's major version.
 _CUDA: Final = re.compile(r"lib(?:cudart|cublas|cublasLt|cusparse|nvrtc|nvJitLink)\.so\.(\d+)")
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from builder.native.fatbin import Module
 
 
-def module_report(name: str, data: bytes, module: Module, arch: Arch) -> ModuleReport:
+def module_report(name: str, data: bytes, module: Module, arch: Arch | None) -> ModuleReport:
     """What a compiled file holds."""
     units = [unit for unit in module.containers if unit.entries]
     return ModuleReport(
         path=name,
         size=len(data),
         archs={str(code): found for code, found in module.totals().items()},
-        runs=any(unit.choice(arch) for unit in units) if units else None,
+        runs=any(unit.choice(arch) for unit in units) if units and arch else None,
         needed=tuple(needed(data)),
     )
 
@@ -77,12 +78,22 @@ def foreign_code(subject: Subject, name: str, module: Module, arch: Arch) -> Ite
         )  # fmt: skip
 
 
-def label_arch(subject: Subject, arch: Arch) -> Iterator[Finding]:
+def no_gpu_code(report: ModuleReport) -> Iterator[Finding]:
+    """What the label calls a build without GPU code has none, and asks for no CUDA library."""
+    if report.archs:
+        held = ", ".join(report.archs)
+        yield finding("AUD-ARCH-004", report.path, f"has GPU code ({held}), the label says cpu")
+    for library in report.needed:
+        if _CUDA.match(library) or library.startswith("libcuda.so"):
+            yield finding("AUD-ARCH-004", report.path, f"links to {library}, the label says cpu")
+
+
+def label_arch(subject: Subject, arch: Arch | None) -> Iterator[Finding]:
     """The architecture in the version is the one that the wheel was built for."""
     label, record = subject.label, subject.record
     if label is None:
         return
-    built = record.arch if record is not None else arch.name
+    built = record.arch if record is not None else arch.name if arch else CPU
     if label.arch != built.replace("_", ""):
         yield finding(
             "AUD-ARCH-003",

@@ -54,6 +54,7 @@ _ALL: Final = (
     _rule("AUD-ARCH-001", "every listed GPU function has code that runs on the card", "rebuild"),
     _rule("AUD-ARCH-002", "no GPU code for other cards (a warning in wheels built elsewhere)", "rebuild"),
     _rule("AUD-ARCH-003", "the label's architecture is the one that was built for", "rebuild"),
+    _rule("AUD-ARCH-004", "a wheel labelled cpu has no GPU code, one labelled for a card has", "rebuild"),
     _rule("AUD-CUDA-001", "modules link to the CUDA major version of the label", "rebuild"),
     _rule("AUD-GLIBC-001", "symbol versions stay within the platform tag's policy", "retag"),
     _rule("AUD-ABI-001", "every symbol that a module needs is in the pinned torch or CUDA", "rebuild"),

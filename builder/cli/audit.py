@@ -11,8 +11,8 @@ from builder.arch import parse_target
 from builder.audit.finding import RULES
 from builder.audit.run import audit_wheel
 from builder.cli.common import common, megabytes
+from builder.engines.registry import engine_of
 from builder.errors import AuditError
-from builder.pipeline import engine_of
 
 if TYPE_CHECKING:
     from builder.audit.finding import AuditReport

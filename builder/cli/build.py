@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: sm86 build vllm --arch sm_86")
 @click.argument("engine")
-@click.option("--arch", required=True, metavar="ARCH", help="Architecture, for example sm_86.")
+@click.option("--arch", metavar="ARCH", help="Architecture, for example sm_86.")
+@click.option("--cpu-only", is_flag=True, help="Build the form without GPU code instead.")
+@click.option("--jobs", type=click.IntRange(1), help="Compilers at a time (default: as fits).")
 @click.option("--pin", metavar="VERSION", help="Pinned version (default: the newest).")
 @click.option(
     "--from", "origin", type=click.Choice(["sdist", "git"]), default="sdist",
@@ -40,14 +42,18 @@ if TYPE_CHECKING:
 @click.option("--plan", is_flag=True, help="Say what it will cost, do nothing.")
 @common(writes=True)
 def build(
-    app: App, engine: str, arch: str, pin: str | None, origin: str, source: Path | None,
-    native: str, out: Path, *, plan: bool,
+    app: App, engine: str, arch: str | None, pin: str | None, origin: str, source: Path | None,
+    native: str, out: Path, *, jobs: int | None, cpu_only: bool, plan: bool,
 ) -> None:  # fmt: skip
     """Build a patched, audited wheel of ENGINE."""
-    del native  # both choices mean upstream's modules until compiling is part of the builder
+    del native  # both choices mean what the recipe says until an engine has more than one way
+    if (arch is None) != cpu_only:
+        msg = "name either --arch ARCH or --cpu-only"
+        raise click.UsageError(msg)
     context = app.context.with_(out=out)
     where = Origin("local", source) if source else Origin("git" if origin == "git" else "sdist")
-    job = pipeline.prepare(context, pipeline.Request(engine, parse_target(arch), pin, where))
+    target = parse_target(arch) if arch else None
+    job = pipeline.prepare(context, pipeline.Request(engine, target, pin, where))
     if plan or context.dry_run:
         cost = pipeline.plan(context, job)
         app.result("build", {"plan": cost})
@@ -55,11 +61,11 @@ def build(
         app.line(f"  patches    {', '.join(cost['patches']) or 'none'}")
         for item in cost["downloads"]:
             app.line(f"  download   {item['file']} ({megabytes(item['bytes'])})")
-        cut = f"modules from upstream's wheel, cut to {cost['arch']}"
-        app.line(f"  compile    {cost['compile_units']} units ({cut})")
+        app.line(f"  compile    {cost['compile_units']} units ({_how(cost)})")
         app.line(f"  disk       {megabytes(cost['disk_bytes'])}")
         return
-    built = pipeline.build(context, job)
+    built = pipeline.build(context, job, jobs=jobs)
+    official = job.pin.wheel.size if job.pin.wheel else None
     app.result(
         "build",
         {
@@ -68,7 +74,7 @@ def build(
             "sha256": built.result.sha256,
             "size": built.result.size,
             "unpacked": built.result.unpacked,
-            "official_size": job.pin.wheel.size,
+            "official_size": official,
             "seconds": round(built.seconds, 1),
             "patches": [record.id for record in built.patched.patches],
             "locks": [str(path) for path in built.locks],
@@ -78,7 +84,15 @@ def build(
     show_report(app, built.audit)
     app.line("")
     app.line(f"wheel    {built.wheel}")
-    app.line(f"size     {megabytes(built.result.size)} (official: {megabytes(job.pin.wheel.size)})")
+    beside = f" (official: {megabytes(official)})" if official else ""
+    app.line(f"size     {megabytes(built.result.size)}{beside}")
     app.line(f"sha256   {built.result.sha256}")
     app.line(f"seconds  {built.seconds:.1f}")
     app.line(f"install  pip install -r {built.locks[0]}")
+
+
+def _how(cost: dict[str, Any]) -> str:
+    if cost["native"] == "upstream":
+        return f"modules from upstream's wheel, cut to {cost['arch']}"
+    minutes = cost["compile_seconds"] / 60
+    return f"about {minutes:.0f} min, {cost['memory_gib']} GiB of memory; {cost['compile_from']}"

@@ -33,7 +33,10 @@ def list_(app: App, engine: str | None) -> None:
         app.table(
             f"{name}: {found.repository}",
             ["pin", "commit", "torch", "CUDA", "patches"],
-            [(p.version, p.commit[:12], p.torch, p.cuda, ", ".join(p.patches)) for p in found.pins],
+            [
+                (p.version, p.commit[:12], p.torch or "none", p.cuda, ", ".join(p.patches))
+                for p in found.pins
+            ],
         )
         app.line("")
         app.table("", ["patch", "for pins", "cards", "upstream", "what it does"], rows)

@@ -52,9 +52,10 @@ def prove(
     report: Path | None, html: Path | None, *, jobs: int, installed: bool,
 ) -> None:  # fmt: skip
     """Show every patch red without it and green with it. Needs no GPU."""
-    job = pipeline.prepare(app.context, pipeline.Request(engine, parse_target(arch), pin))
+    target = parse_target(arch)
+    job = pipeline.prepare(app.context, pipeline.Request(engine, target, pin))
     interpreter = python or world(app.context, job.pin)
-    series = Series(job.engine, job.pin, job.request.arch, job.members)
+    series = Series(job.engine, job.pin, target, job.members)
     if installed:
         site = site_packages(interpreter)
         there = verify_installed(job.engine.distribution, site=site).patches

@@ -10,8 +10,8 @@ import click
 from builder.arch import parse_target
 from builder.audit.run import audit_wheel
 from builder.cli.common import common
+from builder.engines.registry import engine_of
 from builder.errors import PublishError
-from builder.pipeline import engine_of
 from builder.publish.simple import install_line
 from builder.publish.static import publish as publish_
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from builder.pin import Pin
@@ -56,6 +57,34 @@ class Engine(Protocol):
 
     def origin(self, member: str) -> str:
         """Where a wheel member that the source tree lacks comes from, in words."""
+        ...
+
+    @property
+    def program_folder(self) -> str:
+        """Wheel folder of compiled programs and their libraries; empty if nothing is compiled."""
+        ...
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """File patterns of libraries that the programs look for beside themselves."""
+        ...
+
+    @property
+    def scripts(self) -> Mapping[str, str]:
+        """Console scripts (name -> ``module:function``) of a wheel that is made from scratch."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One line about such a wheel."""
+        ...
+
+    def own_files(self) -> dict[str, bytes]:
+        """Python files of ours (wheel member -> content) in such a wheel."""
+        ...
+
+    def definitions(self, pin: Pin) -> dict[str, str]:
+        """CMake cache entries that tell the programs their version."""
         ...
 
     def proof_environment(self, package_root: Path) -> dict[str, str]:

@@ -57,6 +57,22 @@ class Vllm:
     version_member: str = "vllm/_version.py"
     #: vllm/platforms/__init__.py looks for these in the version to choose a platform.
     forbidden_words: tuple[str, ...] = ("cpu", "rocm", "xpu", "tpu")
+    program_folder: str = ""
+    plugins: tuple[str, ...] = ()
+    summary: str = ""
+
+    @property
+    def scripts(self) -> dict[str, str]:
+        """None: the official wheel has its own."""
+        return {}
+
+    def own_files(self) -> dict[str, bytes]:
+        """None: the package is upstream's."""
+        return {}
+
+    def definitions(self, pin: Pin) -> dict[str, str]:  # noqa: ARG002
+        """None: nothing is compiled."""
+        return {}
 
     def version_file(self, pin: Pin, version: str) -> tuple[str, bytes]:
         """``vllm/_version.py`` as setuptools-scm would write it for this version."""

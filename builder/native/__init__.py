@@ -1,5 +1,14 @@
 """native: the compiled files of a wheel, for one architecture."""
 
-from builder.native.upstream import Extra, NativeResult, refuse_native_patches, take_upstream
+from builder.native.layer import Layer, cost, forecast, native_layer, require_tools
+from builder.native.result import Extra, NativeResult
 
-__all__ = ["Extra", "NativeResult", "refuse_native_patches", "take_upstream"]
+__all__ = [
+    "Extra",
+    "Layer",
+    "NativeResult",
+    "cost",
+    "forecast",
+    "native_layer",
+    "require_tools",
+]

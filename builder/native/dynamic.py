@@ -66,6 +66,17 @@ def run_paths(data: bytes) -> list[str]:
 
 
 @_guarded
+def soname(data: bytes) -> str:
+    """The name by which others link to the file (``DT_SONAME``); empty if it has none."""
+    section = _open(data).get_section_by_name(".dynamic")
+    if isinstance(section, DynamicSection):
+        for tag in section.iter_tags():
+            if tag.entry.d_tag == "DT_SONAME":
+                return _value(tag, "soname")
+    return ""
+
+
+@_guarded
 def versions_needed(data: bytes) -> set[str]:
     """Symbol versions of other libraries that the file needs, for example ``GLIBC_2.28``."""
     section = _open(data).get_section_by_name(".gnu.version_r")

@@ -61,15 +61,20 @@ def this_machine() -> Machine:
     return Machine(len(psutil.Process().cpu_affinity() or [0]), available / 2**30)
 
 
-def decide(machine: Machine, env: Mapping[str, str]) -> Jobs:
+def decide(machine: Machine, env: Mapping[str, str], *, gib_per_job: float = GIB_PER_JOB) -> Jobs:
     """Jobs for a machine; ``MAX_JOBS`` and ``NVCC_THREADS`` are obeyed, never reinterpreted.
+
+    Args:
+        machine: what it has.
+        env: the variables.
+        gib_per_job: memory of the largest compiler.
 
     Raises:
         UsageError: a variable is no positive number.
     """
     threads = _number(env, "NVCC_THREADS") or 1
     wanted = _number(env, "MAX_JOBS")
-    fit = int(machine.memory_gib // GIB_PER_JOB)
+    fit = int(machine.memory_gib // gib_per_job)
     if wanted is None:
         jobs = max(1, min(machine.cores // threads, fit))
         note = ""
@@ -81,8 +86,8 @@ def decide(machine: Machine, env: Mapping[str, str]) -> Jobs:
     notes: list[str] = []
     if threads > 1:
         notes.append(f"MAX_JOBS={wanted} and NVCC_THREADS={threads}: {jobs} objects at once")
-    if jobs * GIB_PER_JOB > machine.memory_gib:
-        need = jobs * GIB_PER_JOB
+    if jobs * gib_per_job > machine.memory_gib:
+        need = jobs * gib_per_job
         notes.append(
             f"{jobs} jobs need about {need:.0f} GiB, {machine.memory_gib:.0f} GiB are available"
         )

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import deflate
 import zstandard
-from pydantic import BaseModel, ConfigDict
 
 from builder.download import fetch
 from builder.errors import CompileError, IdentityError
+from builder.git import git_blob
 from builder.native import fatbin
 from builder.native.cut import CUTTER, cut
 from builder.native.elf import DamagedError, is_elf
-from builder.patch.view import git_blob
-from builder.store import StageResult, digest, stage
+from builder.native.result import Extra, NativeResult, Stream
+from builder.store import digest, stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,78 +36,6 @@ _SCHEMA: Final = 2
 _LEVEL: Final = 12
 
 
-class Stream(BaseModel):
-    """A compiled file as it goes into the wheel, deflated.
-
-    Attributes:
-        file: name of the stream in the stage's folder.
-        packed: its bytes.
-        crc: CRC-32 of what it unpacks to.
-        upstream_sha256: digest of the file that it was cut from.
-        upstream_size: bytes of that.
-        emptied: units of GPU code with nothing for the card, of `units`.
-        units: units of GPU code.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    file: str
-    packed: int
-    crc: int
-    upstream_sha256: str
-    upstream_size: int
-    emptied: int
-    units: int
-
-
-class Extra(BaseModel):
-    """A wheel member that the source tree does not have.
-
-    Attributes:
-        name: wheel member.
-        sha256: its digest.
-        size: bytes.
-        origin: where it comes from, in words.
-        compiled: it is an ELF file.
-        archs: bytes of GPU code by architecture; empty for what holds none.
-        stream: what it becomes in the wheel, if that differs from upstream's member.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    sha256: str
-    size: int
-    origin: str
-    compiled: bool
-    archs: dict[str, int] = {}
-    stream: Stream | None = None
-
-
-class NativeResult(StageResult):
-    """What the native stage found.
-
-    Attributes:
-        mode: how the layer was made.
-        wheel: file name of the official wheel.
-        wheel_sha256: its digest.
-        equal: files of the source tree that the wheel holds byte for byte.
-        python_equal: those of them that are Python files.
-        extras: kept members that the source tree does not have.
-        dropped: members left out.
-        dropped_size: bytes of those.
-    """
-
-    mode: str
-    wheel: str
-    wheel_sha256: str
-    equal: int
-    python_equal: int
-    extras: tuple[Extra, ...]
-    dropped: tuple[str, ...]
-    dropped_size: int
-
-
 def take_upstream(
     context: Context, pin: Pin, engine: Engine, *, source: tuple[Git, SourceResult], arch: Arch
 ) -> tuple[Path, Path, NativeResult]:
@@ -120,13 +48,15 @@ def take_upstream(
         IdentityError: a file of the source tree has other bytes in the wheel, or lacks there.
     """
     git, found = source
-    wheel = fetch(context, pin.wheel)
+    assert pin.wheel is not None  # noqa: S101  (the caller's choice of this way)
+    official = pin.wheel
+    wheel = fetch(context, official)
     drops = [pattern for drop in pin.drop for pattern in drop.files]
     key = digest(
         {
             "schema": _SCHEMA,
             "cutter": [CUTTER, zstandard.__version__, deflate.__version__],
-            "wheel": pin.wheel.sha256,
+            "wheel": official.sha256,
             "tree": found.package_tree,
             "dirty": found.strength,
             "drop": drops,
@@ -135,7 +65,7 @@ def take_upstream(
     )
 
     def make(work: Path) -> NativeResult:
-        context.say(f"checking {pin.wheel.file} against the source, cutting it to {arch}")
+        context.say(f"checking {official.file} against the source, cutting it to {arch}")
         blobs = _blobs(git, found, engine.package)
         equal = python_equal = dropped_size = 0
         extras: list[Extra] = []
@@ -152,7 +82,7 @@ def take_upstream(
                 if name in blobs:
                     if blobs.pop(name) != git_blob(data) and found.strength != "dirty":
                         raise IdentityError(
-                            f"{name} in {pin.wheel.file} is not the source's",
+                            f"{name} in {official.file} is not the source's",
                             fix="the wheel is of another commit: correct the pin",
                         )
                     equal += 1
@@ -164,18 +94,18 @@ def take_upstream(
         lost = sorted(name for name in blobs if name.endswith(".py"))
         if lost and found.strength != "dirty":
             raise IdentityError(
-                f"{pin.wheel.file} lacks {lost[0]} of the source ({len(lost)} in all)",
+                f"{official.file} lacks {lost[0]} of the source ({len(lost)} in all)",
                 fix="the wheel is of another commit: correct the pin",
             )
         idle = [pattern for pattern in drops if not any(fnmatchcase(n, pattern) for n in dropped)]
         if idle:
             raise IdentityError(
-                f"recipe drops {idle[0]!r}, which {pin.wheel.file} does not hold",
+                f"recipe drops {idle[0]!r}, which {official.file} does not hold",
                 fix="remove it from 'drop'",
             )
         return NativeResult(
-            stage="native", key=key, mode="upstream", wheel=pin.wheel.file,
-            wheel_sha256=pin.wheel.sha256, equal=equal, python_equal=python_equal,
+            stage="native", key=key, mode="upstream", wheel=official.file,
+            wheel_sha256=official.sha256, equal=equal, python_equal=python_equal,
             extras=tuple(extras), dropped=tuple(dropped), dropped_size=dropped_size,
         )  # fmt: skip
 

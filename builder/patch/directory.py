@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from builder.errors import PatchError, UsageError
-from builder.git import Git
+from builder.git import Git, git_blob
 from builder.patch.apply import Applied, apply_mails
 from builder.patch.changes import changes
 from builder.patch.mail import parse
 from builder.patch.order import expand
-from builder.patch.view import git_blob
 from builder.source.tree import write_tree
 from builder.store import digest, lock, remove_tree, scratch, sweep, write_atomic
 

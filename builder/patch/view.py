@@ -6,9 +6,10 @@ so one run of git suffices for a whole series, and its result is compared with t
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from builder.git import git_blob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,11 +118,6 @@ class View:
             self._entries[item.new] = replace(before, mode=mode)
         else:
             self._entries[item.new] = Entry(mode, git_blob(body), body, fresh=True)
-
-
-def git_blob(data: bytes) -> str:
-    """The id that git gives to these bytes."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def split(content: bytes) -> list[bytes]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from builder.context import Context
     from builder.pin import Pin
 
-_SCHEMA: Final = 1
+_SCHEMA: Final = 2
+#: A commit object with its signature takes a few KB.
+_MAX_COMMIT: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -160,17 +164,54 @@ def _from_archive(git: Git, archive: Path, work: Path, pin: Pin, *, check: bool)
                     f"{archive.name} has no folder {pin.sdist.root}/", fix="check the recipe"
                 )
             root = tops[0]
-        if check:
+        recorded = ""
+        if check and pin.sdist.commit_object:
+            recorded = commit_tree_id(folder / pin.sdist.commit_object, pin)
+        elif check:
             _recorded_commit(root, pin)
         tree = write_tree(git, root, skip=pin.sdist.generated)
     finally:
         remove_tree(folder)
+    if recorded and recorded != pin.sdist.tree:
+        raise IdentityError(
+            f"commit {pin.commit} has tree {recorded}, pinned is {pin.sdist.tree}",
+            fix="correct the pin's tree",
+        )
     if check and tree != pin.sdist.tree:
         raise IdentityError(
             f"{archive.name} unpacks to tree {tree}, pinned is {pin.sdist.tree}",
             fix="a file was added, lost or changed while unpacking; run again",
         )
     return tree
+
+
+def commit_tree_id(objects: Path, pin: Pin) -> str:
+    """The tree of the pinned commit, from the commit's own object (git's loose format).
+
+    Nothing of the stranger's repository is run or trusted: the object is named by the SHA-1 of
+    its bytes, so one that has the pinned name is the pinned commit.
+
+    Args:
+        objects: folder of objects that came in the archive.
+        pin: the version.
+
+    Raises:
+        IdentityError: the object is missing, or is not the pinned commit.
+    """
+    path = objects / pin.commit[:2] / pin.commit[2:]
+    fix = "the archive is of another commit: correct the pin"
+    if path.is_symlink() or not path.is_file():
+        raise IdentityError(f"{pin.sdist.file} does not hold commit {pin.commit}", fix=fix)
+    packer = zlib.decompressobj()
+    try:
+        data = packer.decompress(path.read_bytes(), _MAX_COMMIT)
+    except zlib.error as error:
+        raise IdentityError(f"{pin.sdist.file}: damaged git object: {error}", fix=fix) from error
+    found = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+    head = re.match(rb"commit \d+\0tree ([0-9a-f]{40})\n", data)
+    if found != pin.commit or head is None:
+        raise IdentityError(f"{pin.sdist.file}: the object named {pin.commit} is {found}", fix=fix)
+    return head[1].decode()
 
 
 def _recorded_commit(root: Path, pin: Pin) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import IdentityError
-from builder.git import Git
+from builder.git import Git, git_blob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,3 +101,64 @@ def export(git: Git, treeish: str, folder: Path, *, only: str = "") -> None:
             work("checkout-index", "--force", "--all", env=env)
     finally:
         index.unlink(missing_ok=True)
+
+
+def sync(git: Git, treeish: str, folder: Path) -> int:
+    """Make a folder equal to a tree, writing only what differs.
+
+    Files that stay keep their times, so a compiler's dependency check finds nothing to do for
+    them.
+
+    Args:
+        git: the repository.
+        treeish: commit or tree.
+        folder: the folder; made if missing.
+
+    Returns:
+        How many files were written or removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    listing = git("ls-tree", "-r", "-z", treeish).out.decode("utf-8", "surrogateescape")
+    wanted: dict[str, tuple[str, str]] = {}
+    for record in filter(None, listing.split("\0")):
+        meta, _, name = record.partition("\t")
+        mode, _, blob = meta.split(" ")
+        wanted[name] = (mode, blob)
+    there = dict(walk(folder))
+    stale = [path for name, path in there.items() if name not in wanted]
+    for path in stale:
+        path.unlink()
+    todo = [
+        (name, mode, blob)
+        for name, (mode, blob) in wanted.items()
+        if name not in there or _entry(there[name]) != (mode, blob)
+    ]
+    for (name, mode, _), data in zip(todo, git.objects([one[2] for one in todo]), strict=True):
+        _write(folder, name, mode, data)
+    return len(stale) + len(todo)
+
+
+def _entry(path: Path) -> tuple[str, str]:
+    """Mode and blob id of a file or link."""
+    if path.is_symlink():
+        return "120000", git_blob(os.fsencode(path.readlink()))
+    mode = "100755" if path.stat().st_mode & 0o100 else "100644"
+    return mode, git_blob(path.read_bytes())
+
+
+def _write(folder: Path, name: str, mode: str, data: bytes) -> None:
+    path = folder
+    for part in name.split("/")[:-1]:
+        path /= part
+        if path.is_symlink() or path.is_file():
+            path.unlink()  # the tree has a folder where a file or link was
+    path = folder / name
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if mode == "120000":
+        path.symlink_to(os.fsdecode(data))
+        return
+    path.write_bytes(data)
+    path.chmod(0o755 if mode == "100755" else 0o644)

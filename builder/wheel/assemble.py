@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from builder.errors import IdentityError
 from builder.store import StageResult, file_sha256, stage
 from builder.wheel import archive
+from builder.wheel.base import base
 from builder.wheel.layers import body
 from builder.wheel.metadata import NOTICE, metadata, notice, wheel_file
 from builder.wheel.parts import ASSEMBLER, Parts, inputs_digest, manifest
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.context import Context
+    from builder.wheel.base import Base, Row
 
 
 class WheelResult(StageResult):
@@ -69,17 +73,14 @@ def assemble(context: Context, parts: Parts) -> tuple[Path, WheelResult]:
             parts.pin, parts.arch, parts.engine, inputs=inputs,
             dirty=parts.source.strength == "dirty",
         )  # fmt: skip
-        official = {entry.name: entry for entry in archive.members(parts.official)}
-        old = f"{parts.engine.distribution}-{parts.pin.version}.dist-info"
-        tags = parts.pin.wheel.file.removesuffix(".whl").split("-", 2)[2]
-        name = f"{parts.engine.distribution}-{version}-{tags}.whl"
+        start = base(parts)
+        name = f"{_file_name(parts.engine.distribution)}-{version}-{start.tags}.whl"
         context.say(f"assembling {name}")
-        entries, rows, files = body(parts, official, version, old)
-        record = _build_record(
-            context, parts, official, files, version=version, inputs=inputs, old=old
-        )
+        entries, rows, files = body(parts, start, version)
+        points = start.texts.get("entry_points.txt", b"")
+        record = _build_record(context, parts, points, files, version=version, inputs=inputs)
         made = {entry.name: entry for entry in entries}
-        info, info_rows = _dist_info(parts, official, record, made=made, tags=tags, old=old)
+        info, info_rows = _dist_info(parts, start, record, made=made)
         entries = sorted(entries, key=lambda entry: entry.name)
         rows = sorted(rows) + sorted(info_rows)
         record_name = f"{_folder(record)}/RECORD"
@@ -89,32 +90,36 @@ def assemble(context: Context, parts: Parts) -> tuple[Path, WheelResult]:
         archive.write(path, entries, epoch=parts.pin.epoch)
         return WheelResult(
             stage="wheel", key=inputs, file=name, version=version, sha256=file_sha256(path),
-            size=path.stat().st_size, unpacked=sum(entry.size for entry in entries), tag=tags,
+            size=path.stat().st_size, unpacked=sum(entry.size for entry in entries),
+            tag=start.tags,
         )  # fmt: skip
 
     entry, result = stage(context, "wheel", key=inputs, result=WheelResult, make=make)
     return entry / result.file, result
 
 
+def _file_name(distribution: str) -> str:
+    """A distribution's name as it stands in file names."""
+    return canonicalize_name(distribution).replace("-", "_")
+
+
 def _folder(record: BuildRecord) -> str:
-    return f"{record.distribution}-{record.version}.dist-info"
+    return f"{_file_name(record.distribution)}-{record.version}.dist-info"
 
 
 def _build_record(
-    context: Context, parts: Parts, official: dict[str, archive.Member], files: list[BuiltFile],
-    *, version: str, inputs: str, old: str,
+    context: Context, parts: Parts, points: bytes, files: list[BuiltFile], *, version: str,
+    inputs: str,
 ) -> BuildRecord:  # fmt: skip
-    entry_points = official.get(f"{old}/entry_points.txt")
-    points = archive.content(entry_points) if entry_points else b""
     modules = [extra for extra in parts.native.extras if extra.compiled]
     return BuildRecord(
         engine=parts.engine.name,
         distribution=parts.engine.distribution,
         version=version,
         inputs=inputs,
-        arch=parts.arch.name,
-        cuda=parts.pin.cuda,
-        torch=parts.pin.torch,
+        arch=parts.target,
+        cuda=parts.pin.cuda if parts.arch else "",
+        torch=parts.pin.torch or "",
         revision=parts.pin.revision,
         upstream_version=parts.pin.version,
         commit=parts.pin.commit,
@@ -122,7 +127,10 @@ def _build_record(
         source=parts.source.origin,
         source_tree=parts.source.tree,
         native=parts.native.mode,
-        native_from=f"{parts.native.wheel} sha256:{parts.native.wheel_sha256}",
+        native_from=(
+            f"{parts.native.wheel} sha256:{parts.native.wheel_sha256}" if parts.native.wheel
+            else f"{parts.native.units} object files, compiled"
+        ),
         patches=tuple(
             BuiltPatch(
                 id=m.patch.id, title=m.patch.title, sha256=m.sha256,
@@ -147,31 +155,18 @@ def _build_record(
         dropped={pattern: drop.why for drop in parts.pin.drop for pattern in drop.files},
         entry_points=hashlib.sha256(points).hexdigest(),
         assembler=ASSEMBLER,
+        tools=parts.native.tools,
     )  # fmt: skip
 
 
 def _dist_info(
-    parts: Parts,
-    official: dict[str, archive.Member],
-    record: BuildRecord,
-    *,
-    made: dict[str, archive.Member],
-    tags: str,
-    old: str,
-) -> tuple[list[archive.Member], list[tuple[str, str, str]]]:
+    parts: Parts, start: Base, record: BuildRecord, *, made: dict[str, archive.Member]
+) -> tuple[list[archive.Member], list[Row]]:
     new = _folder(record)
-    texts = {
-        name.removeprefix(f"{old}/"): archive.content(entry)
-        for name, entry in official.items()
-        if name.startswith(f"{old}/") and not name.endswith("/RECORD")
-    }
-    if not {"METADATA", "WHEEL"} <= texts.keys():
-        raise IdentityError(
-            f"{parts.official.name} has no METADATA or WHEEL", fix="correct the pin"
-        )
-    python, abi, platform = tags.split("-")
+    texts = dict(start.texts)
+    python, abi, platform = start.tags.split("-")
     platforms = platform.split(".")
-    _check_platforms(parts, made, platforms)
+    _check_platforms(parts, made, platforms, label=start.label)
     texts["METADATA"] = metadata(
         texts["METADATA"], version=record.version, arch=record.arch, licenses=[NOTICE]
     )
@@ -184,7 +179,7 @@ def _dist_info(
         patches=record.patches, files=record.files, dropped=record.dropped,
     )  # fmt: skip
     texts["sboms/sm86-builder.cdx.json"] = sbom(
-        record, parts.pin, parts.native, license_id=parts.recipe.license
+        record, parts.pin, parts.native, recipe=parts.recipe
     )
     texts[BUILD_RECORD] = record.dump()
     info = [archive.pack(f"{new}/{name}", text) for name, text in texts.items()]
@@ -193,7 +188,7 @@ def _dist_info(
 
 
 def _check_platforms(
-    parts: Parts, made: dict[str, archive.Member], platforms: Sequence[str]
+    parts: Parts, made: dict[str, archive.Member], platforms: Sequence[str], *, label: str
 ) -> None:
     """Upstream's tag is kept only where the compiled files' symbols bear it out."""
     kept = [extra.name for extra in parts.native.extras if extra.compiled]
@@ -202,6 +197,6 @@ def _check_platforms(
         bad = too_new(files, platform)
         if bad:
             raise IdentityError(
-                f"{parts.official.name} is labelled {platform} but {bad[0]}",
+                f"{label} is labelled {platform} but {bad[0]}",
                 fix="the label is false: correct the pin's wheel",
             )

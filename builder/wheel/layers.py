@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.errors import PatchError
-from builder.patch.view import git_blob
+from builder.git import git_blob
 from builder.wheel import archive
-from builder.wheel.record import BuiltFile, from_hex, read_record, record_line
+from builder.wheel.record import BuiltFile, record_line
 
 if TYPE_CHECKING:
+    from builder.wheel.base import Base, Row
     from builder.wheel.parts import Parts
 
 
 def body(
-    parts: Parts, official: dict[str, archive.Member], version: str, old: str
-) -> tuple[list[archive.Member], list[tuple[str, str, str]], list[BuiltFile]]:
+    parts: Parts, start: Base, version: str
+) -> tuple[list[archive.Member], list[Row], list[BuiltFile]]:
     """Members outside dist-info, their RECORD rows, and the files that the series changed."""
-    kept = {
-        name: entry
-        for name, entry in official.items()
-        if not name.startswith(f"{old}/") and name not in set(parts.native.dropped)
-    }
-    official_record = read_record(archive.content(official[f"{old}/RECORD"]))
-    rows = {name: (name, *official_record[name]) for name in kept}
-    for extra in parts.native.extras:
-        if extra.stream is not None:
-            kept[extra.name] = replace(
-                kept[extra.name], method=zipfile.ZIP_DEFLATED, crc=extra.stream.crc,
-                size=extra.size, packed=extra.stream.packed,
-                source=(parts.modules / extra.stream.file, 0),
-            )  # fmt: skip
-            rows[extra.name] = (extra.name, from_hex(extra.sha256), str(extra.size))
+    kept, rows = dict(start.entries), dict(start.rows)
+    files = _python_layer(parts, kept, rows) if parts.engine.package else []
+    name, data = parts.engine.version_file(parts.pin, version)
+    kept[name], rows[name] = archive.pack(name, data), record_line(name, data)
+    return list(kept.values()), list(rows.values()), files
+
+
+def _python_layer(
+    parts: Parts, kept: dict[str, archive.Member], rows: dict[str, Row]
+) -> list[BuiltFile]:
+    """Put the patched package onto upstream's members."""
     files: list[BuiltFile] = []
     tree = _package_tree(parts)
     known = {extra.name for extra in parts.native.extras} | {parts.engine.version_member}
@@ -55,9 +50,7 @@ def body(
             kept[path] = archive.pack(path, data, executable=mode == "100755")
             rows[path] = record_line(path, data)
         files.append(_built_file(parts, path, data, upstream, gone=path not in tree))
-    name, data = parts.engine.version_file(parts.pin, version)
-    kept[name], rows[name] = archive.pack(name, data), record_line(name, data)
-    return list(kept.values()), list(rows.values()), files
+    return files
 
 
 def _package_tree(parts: Parts) -> dict[str, tuple[str, str]]:

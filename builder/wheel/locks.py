@@ -16,12 +16,12 @@ _PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)((?:\s*;[^\\]
 
 
 def write_locks(
-    lock: Path, wheel: Path, *, distribution: str, version: str, sha256: str, origin: str
+    lock: Path | None, wheel: Path, *, distribution: str, version: str, sha256: str, origin: str
 ) -> list[Path]:
     """Write requirements, constraints and, where it can be, a lock file (PEP 751) beside a wheel.
 
     Args:
-        lock: the committed lock of everything that the wheel needs.
+        lock: the committed lock of everything that the wheel needs; None if that is nothing.
         wheel: the wheel.
         distribution: its distribution.
         version: its version.
@@ -36,11 +36,11 @@ def write_locks(
         UsageError: the lock is missing or pins nothing.
     """
     try:
-        text = lock.read_text()
+        text = lock.read_text() if lock else ""
     except FileNotFoundError:
         raise UsageError(f"{lock}: no such lock", fix="make it with 'sm86 lock'") from None
     pins = [found for line in text.splitlines() if (found := _PIN.match(line)) is not None]
-    if not pins:
+    if lock and not pins:
         raise UsageError(f"{lock}: pins nothing", fix="make it again with 'sm86 lock'")
     body = "\n".join(_without_extras_too(text))
     requirements = (
@@ -62,7 +62,7 @@ def write_locks(
     written = [out / f"requirements-{version}.txt", out / f"constraints-{version}.txt"]
     for path, content in zip(written, (requirements, constraints), strict=True):
         write_atomic(path, content)
-    text = _pylock(lock.with_suffix(".pylock.toml"), wheel, version, sha256, origin)
+    text = _pylock(lock.with_suffix(".pylock.toml"), wheel, version, sha256, origin) if lock else ""
     if text:
         # PEP 751 allows no dot in a lock file's own name
         name = re.sub(r"[^A-Za-z0-9]+", "-", f"{distribution}-{version}")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Final
 from builder.errors import IdentityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from builder.engines.base import Engine
+    from builder.pin import Pin
+    from builder.recipe import Recipe
     from builder.wheel.record import BuiltFile, BuiltPatch
 
 NOTICE: Final = "NOTICE.sm86-builder"
@@ -38,6 +41,35 @@ def metadata(upstream: bytes, *, version: str, arch: str, licenses: Iterable[str
         last = len(fields) - fields[::-1].index("License-File")
         out[last:last] = [f"License-File: {name}" for name in licenses]
     return "\n".join(out).encode() + blank + body
+
+
+def fresh_metadata(
+    engine: Engine, recipe: Recipe, pin: Pin, *, requires: Sequence[str], licenses: Sequence[str]
+) -> bytes:
+    """METADATA (version 2.4, PEP 639) as upstream would state it, had it such a wheel."""
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {engine.distribution}",
+        f"Version: {pin.version}",
+        f"Summary: {engine.summary}",
+        f"License-Expression: {recipe.license}",
+        *(f"License-File: {name}" for name in licenses),
+        "Classifier: Operating System :: POSIX :: Linux",
+        f"Project-URL: Source, {recipe.repository}",
+        "Requires-Python: >=3.10",
+        *(f"Requires-Dist: {name}" for name in requires),
+    ]
+    text = (
+        f"{engine.summary}, from commit {pin.commit} ({pin.tag}).\n\n"
+        f"Programs: {', '.join(engine.scripts)}.\n"
+    )
+    return ("\n".join(lines) + "\n\n" + text).encode()
+
+
+def entry_points(scripts: Mapping[str, str]) -> bytes:
+    """``entry_points.txt`` with console scripts."""
+    lines = ["[console_scripts]", *(f"{name} = {what}" for name, what in sorted(scripts.items()))]
+    return ("\n".join(lines) + "\n").encode()
 
 
 def wheel_file(upstream: bytes, *, tags: Sequence[str], builder: str) -> bytes:

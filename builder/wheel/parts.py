@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from builder.errors import UsageError
 from builder.store import digest, file_sha256
+from builder.wheel.version import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from builder.source import SourceResult
 
 #: Raised whenever the same inputs would give another wheel.
-ASSEMBLER: Final = 2
+ASSEMBLER: Final = 3
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,26 @@ class Parts:
     recipe: Recipe
     pin: Pin
     engine: Engine
-    arch: Arch
+    arch: Arch | None
     members: Sequence[Member]
     source: SourceResult
     git: Git
     patched: PatchResult
     native: NativeResult
-    official: Path
+    official: Path | None
     modules: Path
+
+    @property
+    def target(self) -> str:
+        """What it is for, in a word: ``sm_86`` or ``cpu``."""
+        return self.arch.name if self.arch else CPU
+
+    @property
+    def requires(self) -> bool:
+        """Whether the wheel needs other packages."""
+        if self.pin.compile is None:
+            return True
+        return self.arch is not None and bool(self.pin.compile.requires)
 
 
 def kernels_path(context: Context, pin: Pin, arch: Arch) -> Path:
@@ -56,6 +70,8 @@ def manifest(context: Context, parts: Parts) -> dict[str, dict[str, int]]:
     Raises:
         UsageError: there is no list for this architecture, or it cannot be read.
     """
+    if parts.arch is None:
+        return {}
     path = kernels_path(context, parts.pin, parts.arch)
     try:
         found: dict[str, dict[str, int]] = json.loads(path.read_text())
@@ -71,11 +87,11 @@ def manifest(context: Context, parts: Parts) -> dict[str, dict[str, int]]:
 
 def inputs_digest(context: Context, parts: Parts) -> str:
     """SHA-256 (hex) of everything that the wheel's bytes depend on."""
-    pin = parts.pin
+    pin, own = parts.pin, parts.engine.own_files()
     return digest(
         {
             "assembler": ASSEMBLER,
-            "arch": parts.arch.name,
+            "arch": parts.target,
             "pin": pin.model_dump(mode="json"),
             "license": parts.recipe.license,
             "package_tree": parts.source.package_tree,
@@ -89,6 +105,7 @@ def inputs_digest(context: Context, parts: Parts) -> str:
                 [(extra.name, extra.sha256) for extra in parts.native.extras],
             ],
             "kernels": manifest(context, parts),
-            "lock": file_sha256(context.recipes / "locks" / pin.lock),
+            "lock": file_sha256(context.recipes / "locks" / pin.lock) if parts.requires else "",
+            "own": {name: sha256(data).hexdigest() for name, data in own.items()},
         }
     )

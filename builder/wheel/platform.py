@@ -11,7 +11,7 @@ from builder.native.dynamic import versions_needed
 from builder.native.elf import is_elf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _TAG: Final = re.compile(r"manylinux_2_(\d+)_x86_64")
 
@@ -34,6 +34,14 @@ def policy(tag: str) -> Mapping[str, list[str]] | None:
             found: Mapping[str, list[str]] = entry["symbol_versions"]["x86_64"]
             return found
     return None
+
+
+def lowest(files: Sequence[tuple[str, bytes]]) -> str | None:
+    """The oldest manylinux tag that allows everything the files need; None if there is none."""
+    text = resources.files("auditwheel.policy").joinpath("manylinux-policy.json").read_text()
+    names = [f"{entry['name']}_x86_64" for entry in json.loads(text)]
+    known = [(int(found[1]), name) for name in names if (found := _TAG.fullmatch(name))]
+    return next((name for _, name in sorted(known) if not too_new(files, name)), None)
 
 
 def too_new(files: Iterable[tuple[str, bytes]], tag: str) -> list[str]:

@@ -99,6 +99,7 @@ class BuildRecord(_Part):
         dropped: what was left out, and why.
         entry_points: digest of ``entry_points.txt``.
         assembler: version of the rules by which wheels are put together.
+        tools: what it was compiled with; empty if the native layer is upstream's.
     """
 
     schema_version: Literal[1] = 1
@@ -125,6 +126,7 @@ class BuildRecord(_Part):
     dropped: dict[str, str]
     entry_points: str
     assembler: int
+    tools: dict[str, str] = {}
 
     def dump(self) -> bytes:
         """The record as JSON, the same bytes for the same record."""

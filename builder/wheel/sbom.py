@@ -24,19 +24,20 @@ from packageurl import PackageURL
 if TYPE_CHECKING:
     from builder.native import NativeResult
     from builder.pin import Pin
+    from builder.recipe import Recipe
     from builder.wheel.record import BuildRecord
 
 _SPACE: Final = uuid.UUID("5b0f3c1e-86cc-4c86-8686-736d38362d62")
 
 
-def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, license_id: str) -> bytes:
+def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, recipe: Recipe) -> bytes:
     """The bill of one wheel: upstream's source and wheel, the patches, every file beyond them."""
     root = Component(
         name=record.distribution,
         version=record.version,
         type=ComponentType.FRAMEWORK,
         bom_ref="wheel",
-        licenses=[LicenseExpression(license_id)],
+        licenses=[LicenseExpression(recipe.license)],
         purl=PackageURL("pypi", None, record.distribution, record.version),
         pedigree=Pedigree(
             ancestors=[
@@ -61,7 +62,7 @@ def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, license_id: str
     bom = Bom(serial_number=uuid.uuid5(_SPACE, record.inputs), components=[])
     bom.metadata.timestamp = datetime.fromtimestamp(pin.epoch, tz=UTC)
     bom.metadata.component = root
-    for artifact in (pin.sdist, pin.wheel):
+    for artifact in filter(None, (pin.sdist, pin.wheel)):
         bom.components.add(
             Component(
                 name=artifact.file,
@@ -80,10 +81,10 @@ def sbom(record: BuildRecord, pin: Pin, native: NativeResult, *, license_id: str
                 hashes=[HashType(alg=HashAlgorithm.SHA_256, content=extra.sha256)],
                 properties=[
                     Property(name="sm86:origin", value=extra.origin),
-                    Property(name="sm86:from", value=native.wheel),
+                    Property(name="sm86:from", value=native.wheel or pin.sdist.file),
                     *(
                         [Property(name="sm86:cut-from", value=extra.stream.upstream_sha256)]
-                        if extra.stream
+                        if extra.stream and extra.stream.upstream_sha256
                         else []
                     ),
                     *(

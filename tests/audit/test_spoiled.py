@@ -9,6 +9,7 @@ from builder.arch import Arch
 from builder.audit.finding import RULES
 from builder.audit.patches import defines
 from builder.audit.run import audit_wheel
+from builder.engines.registry import engine_of
 from builder.errors import AuditError
 from tests import toy as toys
 from tests.helpers import ROOT, case, sm86
@@ -35,7 +36,7 @@ def test_exactly_the_named_rule_fires(fault: str, toy_context: Context, tmp_path
     copy = Copy(built.wheel)
     faults(built.result.version, PACKAGE)[fault](copy)
     wheel = copy.write(tmp_path / "spoiled")
-    report = audit_wheel(wheel, SM86, engine=pipeline.engine_of)
+    report = audit_wheel(wheel, SM86, engine=engine_of)
     assert {one.rule for one in report.errors} == {fault.split(" ", maxsplit=1)[0]}, report.errors
     assert all(one.fix and "\n" not in one.message for one in report.findings)
     done = sm86("audit", wheel)
@@ -49,12 +50,12 @@ def test_code_for_other_cards_fails_our_label_only(toy_context: Context, tmp_pat
     )
     copy = Copy(built.wheel)
     copy.put(PACKAGE["module"], toys.GPU)
-    report = audit_wheel(copy.write(tmp_path / "uncut"), SM86, engine=pipeline.engine_of)
+    report = audit_wheel(copy.write(tmp_path / "uncut"), SM86, engine=engine_of)
     (found,) = report.errors
     assert (found.rule, found.where) == ("AUD-ARCH-002", "vllm/_C.abi3.so")
     assert "sm_90" in found.message
     official = next(tmp_path.rglob(toys.OFFICIAL))
-    theirs = audit_wheel(official, SM86, engine=pipeline.engine_of)
+    theirs = audit_wheel(official, SM86, engine=engine_of)
     assert {one.severity for one in theirs.findings if one.rule == "AUD-ARCH-002"} == {"warning"}
 
 
@@ -64,7 +65,7 @@ def test_an_untouched_copy_passes(toy_context: Context, tmp_path: Path) -> None:
         toy_context, pipeline.prepare(toy_context, pipeline.Request("vllm", SM86))
     )
     wheel = Copy(built.wheel).write(tmp_path / "copy")
-    assert audit_wheel(wheel, SM86, engine=pipeline.engine_of).errors == ()
+    assert audit_wheel(wheel, SM86, engine=engine_of).errors == ()
 
 
 VERDICTS = {

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder import pipeline
 from builder.arch import Arch
 from builder.audit.run import audit_wheel
+from builder.engines.registry import engine_of
 from builder.native.fatbin import has_gpu_code, read
 from builder.wheel import archive
 from builder.wheel.record import BuildRecord
@@ -177,6 +177,6 @@ def test_exactly_the_named_rule_fires(
     copy = Copy(build.wheel)
     faults(build.report["version"], package(official))[fault](copy)
     wheel = copy.write(tmp_path)
-    report = audit_wheel(wheel, SM86, engine=pipeline.engine_of)
+    report = audit_wheel(wheel, SM86, engine=engine_of)
     wheel.unlink()
     assert {one.rule for one in report.errors} == {fault.split(" ", maxsplit=1)[0]}, report.errors
