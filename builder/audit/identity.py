@@ -162,7 +162,7 @@ def label(subject: Subject) -> Iterator[Finding]:
         yield finding("AUD-LABEL-001", subject.path.name, "the version carries no label of ours")
         return
     pairs = [
-        ("CUDA", found.cuda, "cu" + built.cuda.replace(".", "")),
+        ("CUDA", found.cuda, "cu" + built.cuda.replace(".", "") if built.cuda else ""),
         ("revision", str(found.revision), str(built.revision)),
         ("digest", found.inputs, built.inputs[:8]),
         ("dirty mark", str(found.dirty), str(built.strength == "dirty")),
